@@ -102,7 +102,7 @@ impl fmt::Debug for UserData {
 /// Reason why user data cannot be rendered. No variant contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BootstrapError {
-    /// nodeadm requires the Service CIDR.
+    /// nodeadm requires the Service CIDR of the cluster, which is not known.
     #[error("render user data: the addresses of the cluster's Services (service CIDR) are unknown")]
     ServiceCidrUnknown,
     /// A node cannot join the cluster without this value.
@@ -154,7 +154,7 @@ pub enum BootstrapError {
     /// A custom template or a machine configuration cannot be rendered.
     #[error("fill in the {what}: {reason}")]
     Template {
-        /// Which of the two.
+        /// The name of the template or configuration in the message.
         what: &'static str,
         /// The reason.
         reason: String,
@@ -241,8 +241,8 @@ pub fn render(
 }
 
 /// Returns the text unchanged, or compressed with gzip if it is too long and its reader supports
-/// gzip. cloud-init, nodeadm (`decompressIfGZIP`), Bottlerocket (`expand_slice_maybe`) and Talos
-/// do.
+/// gzip. These readers support gzip: cloud-init, nodeadm (`decompressIfGZIP`), Bottlerocket
+/// (`expand_slice_maybe`) and Talos.
 fn fit_user_data(text: String, unpacked: bool) -> Result<UserData, BootstrapError> {
     let size = text.len();
     if size <= USER_DATA_MAX {

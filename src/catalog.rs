@@ -19,7 +19,7 @@ pub mod capacity;
 pub mod type_labels;
 // Instance types with capacity, labels and offerings.
 pub mod instance_type;
-// Types, offerings and prices of one region, with their age.
+// Types, offerings and prices of one region, and how old these data are.
 pub mod region;
 // Capacity reservations as offerings.
 pub mod reservations;
@@ -27,11 +27,11 @@ pub mod reservations;
 pub mod csv;
 // Reader for Karpenter's kwok `instance_types.json`.
 pub mod kwok;
-// Which image is used for which instance types.
+// Selects the image for each instance type.
 pub mod image_selection;
-// Memory reported by nodes, by type and image.
+// Memory that nodes have reported, by instance type and image.
 pub mod discovered_memory;
-// Instance types as one node class can launch them.
+// Applies one node class to the instance types.
 pub mod node_class;
 // The catalog of one pool, with overlays applied.
 pub mod overlay;

@@ -1,6 +1,6 @@
 //! The command line: parses the arguments, runs the verb and returns its exit code.
 
-// Verbs that this build lacks.
+// Verbs that this build does not include.
 mod features;
 // Output of configuration diagnostics.
 mod diagnostics;
@@ -10,7 +10,7 @@ mod args;
 mod stdin;
 // Live clusters, or a state file.
 mod cluster_source;
-// What is unusual about a cluster, for `status` and `top`.
+// Notes on unusual conditions of a cluster, for `status` and `top`.
 pub mod cluster_notes;
 // `outrigger run`.
 #[cfg(feature = "daemon")]
@@ -218,7 +218,7 @@ fn success_or(code: u8, is_well: bool) -> ExitCode {
 fn code_of_usage(arguments: &[OsString]) -> Option<u8> {
     match &*verb_of(arguments)? {
         "run" => Some(BAD_CONFIG),
-        // These verbs use 2 for what they found.
+        // These verbs use exit code 2 for problems or changes that they found.
         "doctor" | "import" | "plan" | "status" | "explain" | "export" | "top" => Some(FAILED),
         _ => None,
     }
@@ -246,7 +246,8 @@ fn refuse_missing(arguments: &[OsString]) -> Option<ExitCode> {
     Some(ExitCode::from(code_of_usage(arguments).unwrap_or(USAGE)))
 }
 
-/// Prints an error. A closed pipe is not a failure: the reader does not want the rest.
+/// Prints an error. A closed pipe is not a failure: the reader does not want the rest of the
+/// output.
 fn report_failure(error: &anyhow::Error) -> ExitCode {
     let closed = error
         .downcast_ref::<io::Error>()
@@ -301,7 +302,7 @@ fn shut_down_runtime(runtime: Runtime) {
 /// own threads.
 #[cfg(feature = "daemon")]
 fn create_runtime() -> anyhow::Result<Runtime> {
-    // All clients share one crypto provider. Only in tests is one installed already.
+    // All clients share one crypto provider. A provider is already installed only in tests.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     Builder::new_multi_thread()
         .worker_threads(2)

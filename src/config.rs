@@ -6,9 +6,9 @@
 //! ```
 //!
 //! All files form one module, as in Terraform: no file overrides another, and a duplicate label is
-//! an error that shows both places. All errors are reported in one run.
+//! an error that shows both definitions. All errors are reported in one run.
 
-// The order is the architecture: a module names only those above it.
+// The modules are ordered by dependency: a module uses only modules above it.
 
 // Diagnostics: code, message, source span, hint.
 pub mod diagnostic;
@@ -90,10 +90,11 @@ pub struct VariableInput {
 /// All inputs of a configuration other than its files.
 #[derive(Clone)]
 pub struct Inputs<'a> {
-    /// Values from the command line. They take precedence over files; the last value takes
-    /// precedence.
+    /// Values from the command line. They take precedence over files. Of several values for one
+    /// variable, the last applies.
     pub vars: Vec<VariableInput>,
-    /// Variable files (`name = value`), `*.auto.vars.hcl` first. The last value takes precedence.
+    /// Variable files (`name = value`), `*.auto.vars.hcl` first. Of several values for one
+    /// variable, the last applies.
     pub var_files: Vec<SourceFile>,
     /// The environment: for `env(…)`, and `OUTRIGGER_VAR_x` for the variable `x`.
     pub env: BTreeMap<String, String>,
@@ -159,7 +160,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
     });
     let config = evaluate_blocks(&reporter, &evaluator, &body.blocks, &given);
     let failed = reporter.has_errors();
-    // After an error, an object may only seem unused.
+    // After an error, an object that is used may seem unused.
     if !failed {
         warn_unused(&reporter, &body);
     }
@@ -207,7 +208,7 @@ fn evaluate_blocks(
     let data = [(terraform_output::TYPE.to_owned(), outputs)];
     scope.roots.insert("data", data.into_iter().collect());
 
-    // The value of a block's name is its address, which reference arguments parse.
+    // The name of a block evaluates to the address of the block, which reference arguments parse.
     for kind in ["node_class", "pool", "schedule"] {
         let names = base.blocks_of(kind).filter_map(|block| block.labels.first());
         let addresses = names.map(|(name, _)| {
@@ -312,7 +313,7 @@ fn warn_unused(reporter: &Reporter, body: &Body) {
         visit_expressions(block, &mut |attr_block, expr| {
             let label = block.labels.first().map(|(label, _)| label.as_str());
             for (root, name) in locals::path_names(expr) {
-                // The validation rules of a variable do not count as a use.
+                // A reference in the validation rules of a variable is not a use of it.
                 if !(root == "var" && attr_block == "variable" && label == Some(name)) {
                     used.insert((root, name));
                 }
@@ -356,7 +357,7 @@ fn visit_expressions<'a>(block: &'a Block, see: &mut dyn FnMut(&str, &'a Expr)) 
     visit_body(&block.kind, &block.body, see);
 }
 
-/// Reports if a list of diagnostics contains an error.
+/// Returns whether a list of diagnostics contains an error.
 pub fn has_errors(problems: &[Diagnostic]) -> bool {
     problems.iter().any(|problem| problem.severity == Severity::Error)
 }

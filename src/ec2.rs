@@ -1,4 +1,4 @@
-//! The rules of EC2 as values: requests, and the meaning of responses.
+//! The rules of EC2 without I/O: builds requests and interprets responses.
 //!
 //! ```text
 //! Launch, node class, resources ─► create_fleet ─► requests ─► providers ─► responses ─► errors
@@ -7,7 +7,7 @@
 
 // Launch templates, named by content hash.
 pub mod launch_template;
-// Known launch templates, and which are unused.
+// Tracks known launch templates and finds unused ones.
 pub mod launch_template_cache;
 // Free IP addresses of subnets.
 pub mod subnet_capacity;
@@ -29,7 +29,7 @@ pub mod ami_alias;
 pub mod purchase_option;
 // Resources that node class terms select.
 pub mod resolve_node_class;
-// Which launch templates and profiles this host may delete.
+// Decides which launch templates and profiles this host may delete.
 pub mod cleanup_scope;
 // Adoption of instances by their tags.
 pub mod adoption;

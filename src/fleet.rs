@@ -43,17 +43,17 @@ pub struct Fleet {
     members: BTreeMap<ClusterName, Member>,
     /// Unavailable offerings, by provider account.
     holds: BTreeMap<CapacityScope, BTreeMap<UnavailableKey, Timestamp>>,
-    /// When clusters are notified of changes.
+    /// When clusters are next notified of changes, and when they were last notified.
     views_due: Option<Timestamp>,
     views_told: Option<Timestamp>,
-    /// Number of views so far, used as version.
+    /// Number of views created so far. It is the version of the newest view.
     views: u64,
     events: VecDeque<(ClusterName, Event)>,
 }
 
 impl Fleet {
-    /// Sets limits and clusters. Removed clusters count as empty. New clusters must report their
-    /// usage.
+    /// Sets limits and clusters. Removed clusters are treated as if they had no nodes. New clusters
+    /// must report their usage.
     pub fn configure(&mut self, limits: FleetLimits, clusters: &[Arc<Cluster>], now: Timestamp) {
         self.members.retain(|name, _| clusters.iter().any(|cluster| cluster.name == *name));
         self.limits = limits;
@@ -67,8 +67,8 @@ impl Fleet {
         self.notify_all(now);
     }
 
-    /// A new engine starts for a cluster. It gets no grants before it has reported its usage. The
-    /// usage of the previous engine counts until then.
+    /// Records that a new engine starts for a cluster. The engine gets no grants before it has
+    /// reported its usage. Until then, the usage of the previous engine applies.
     pub fn on_engine_start(&mut self, cluster: &ClusterName, now: Timestamp) {
         if let Some(member) = self.members.get_mut(cluster) {
             (member.speaks, member.view) = (false, None);
@@ -76,7 +76,7 @@ impl Fleet {
         }
     }
 
-    /// An event did not reach its cluster and is sent again.
+    /// Records that an event did not reach its cluster, so that it is sent again.
     pub fn on_event_missed(&mut self, cluster: &ClusterName, now: Timestamp) {
         if let Some(member) = self.members.get_mut(cluster) {
             member.view = None;
@@ -84,13 +84,13 @@ impl Fleet {
         }
     }
 
-    /// The view of a cluster, for an engine that starts.
+    /// Returns the view of a cluster, for an engine that starts.
     pub fn view_of(&self, cluster: &ClusterName, now: Timestamp) -> Option<Arc<FleetView>> {
         let view = self.members.get(cluster).and_then(|member| member.view.clone());
         view.or_else(|| self.view_for(cluster, now).map(Arc::new))
     }
 
-    /// Processes a command of an engine. The result is one of the events.
+    /// Processes a command of an engine. The result is queued as an event.
     pub fn handle_command(&mut self, cluster: &ClusterName, issued: IssuedCommand, now: Timestamp) {
         self.notify_due(now);
         let answer = match issued.command {
@@ -121,12 +121,12 @@ impl Fleet {
         self.events.push_back((cluster.clone(), event));
     }
 
-    /// The next event, and the cluster that receives it.
+    /// Returns the next event, and the cluster that receives it.
     pub fn next_event(&mut self) -> Option<(ClusterName, Event)> {
         self.events.pop_front()
     }
 
-    /// When [`Self::notify_due`] must be called.
+    /// Returns when [`Self::notify_due`] must be called.
     pub fn poll_timeout(&self, now: Timestamp) -> Option<Timestamp> {
         let waited = self.members.values().filter_map(|member| member.awaited_until());
         let patience = waited.filter(|until| *until > now);
@@ -185,7 +185,8 @@ impl Fleet {
         CommandResult::Denied { why, used_up, view }
     }
 
-    /// Grants or denies the disruption of a node. Repeated requests for the same node count once.
+    /// Grants or denies the disruption of a node. Repeated requests for the same node are treated
+    /// as one.
     fn request_disruption(
         &mut self,
         cluster: &ClusterName,
@@ -258,7 +259,7 @@ impl Fleet {
             used.add(&capacity);
             nodes = nodes.saturating_add(count);
         }
-        // The existing grant of the claim is not counted again.
+        // A claim with an existing grant is counted only once.
         let before = self.members.get(cluster).and_then(|member| member.grant_of(&request.claim));
         if let Some(before) = before {
             used.subtract(&before.capacity);
@@ -282,8 +283,8 @@ impl Fleet {
         None
     }
 
-    /// Why the capacity reservation of a claim has no free instance, counting all clusters of the
-    /// same account.
+    /// Why the capacity reservation of a claim has no free instance. The instances of all clusters
+    /// of the same account are counted.
     fn reservation_denial(&self, cluster: &ClusterName, request: &GrantRequest) -> Option<String> {
         let reservation = request.holding.reservation.as_ref()?;
         let id = reservation.id.as_str();
@@ -321,7 +322,7 @@ impl Fleet {
         claims: Vec<(ClaimId, Option<ClaimUsage>)>,
         now: Timestamp,
     ) -> CommandResult {
-        // Changes do not count before the full usage was reported.
+        // Changes are rejected until the engine has reported its full usage.
         let member = self.members.get_mut(cluster);
         let Some(member) = member.filter(|member| whole || member.speaks) else {
             return CommandResult::Failed {
@@ -373,7 +374,7 @@ impl Fleet {
         }
     }
 
-    /// Sends known unavailable offerings to a new cluster.
+    /// Sends the known unavailable offerings to a new cluster.
     fn send_unavailable_offerings(
         &mut self,
         cluster: &ClusterName,
@@ -391,7 +392,7 @@ impl Fleet {
         }
     }
 
-    /// The view for a cluster. `None` if it shares nothing with other clusters.
+    /// The view for a cluster. `None` if the cluster shares nothing with other clusters.
     fn view_for(&self, cluster: &ClusterName, now: Timestamp) -> Option<FleetView> {
         let member = self.members.get(cluster)?;
         let mut others = self.members.iter().filter(|(name, _)| *name != cluster);
@@ -443,7 +444,7 @@ impl Fleet {
     }
 }
 
-/// Why a budget allows no further disruption, if so.
+/// Why a budget allows no further disruption. `None` if the budget allows one.
 fn budget_denial(
     budget: &Budget,
     all: &OtherClusters,

@@ -5,7 +5,7 @@
 mod watched_items;
 // RBAC permissions that the daemon uses.
 pub mod rbac;
-// Signs of life of watch connections.
+// Activity of watch connections.
 #[cfg(feature = "daemon")]
 pub(crate) mod watch_activity;
 // Bearer tokens and their renewal.

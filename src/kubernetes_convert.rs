@@ -41,7 +41,7 @@ use crate::state::volume_topology::EBS_DRIVER;
 /// The oldest supported minor version of Kubernetes 1. FlowSchemas of
 /// `flowcontrol.apiserver.k8s.io/v1` are available since this version.
 pub const OLDEST: u32 = 29;
-/// Minor versions with automated tests: `tests/all` uses the newest, campaigns use the rest.
+/// Minor versions with automated tests: `tests/all` uses the newest, test campaigns use the others.
 pub const TESTED: RangeInclusive<u32> = 35..=37;
 
 /// The range [`TESTED`] for messages.
@@ -92,7 +92,7 @@ pub(crate) fn attachments_of_node(
         .collect()
 }
 
-/// A pod that cannot be parsed: only its name is known, and the reason.
+/// A pod that cannot be parsed: only its name and the reason are known.
 pub(crate) fn broken_pod(namespace: &str, name: &str, why: &str) -> WatchedObject {
     WatchedObject::Pod(Box::new(Pod {
         key: ObjectKey::new(namespace, name),
@@ -152,13 +152,14 @@ fn node_conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
         .collect()
 }
 
-/// Converts a taint. `None` for an effect that kube-scheduler does not know.
+/// Converts a taint. `None` if kube-scheduler does not know its effect.
 fn convert_taint(taint: json::Taint) -> Option<Taint> {
     let effect = Effect::parse(&taint.effect)?;
     Some(Taint { key: taint.key, value: taint.value, effect })
 }
 
-/// Resources of a node. An invalid quantity counts as zero, so that no pod is scheduled to it.
+/// Resources of a node. An invalid quantity is treated as zero, so that no pod that requests it is
+/// scheduled to the node.
 fn node_resources(quantities: &Quantities) -> Resources {
     let mut resources = Resources::default();
     for (name, quantity) in quantities.iter() {
@@ -228,14 +229,15 @@ impl Convert for json::PersistentVolume {
 }
 
 /// Node requirements of a volume, from its affinity and its labels. Zone and region labels restrict
-/// a volume as affinity does (kube-scheduler's VolumeZone). They may contain several values.
+/// a volume as affinity does (kube-scheduler's VolumeZone). These labels may contain several
+/// values.
 fn volume_locations(volume: &json::PersistentVolume) -> Vec<Requirements> {
     let mut places = Vec::new();
     if let Some(required) = &volume.spec.node_affinity.required {
         let terms = required.node_selector_terms.iter().map(selector::convert_term);
         places.extend(terms.flatten().flatten().take(PLACES_MAX));
         if places.is_empty() {
-            // It matches no node, because no label has an empty key.
+            // This requirement matches no node, because no label has an empty key.
             places.push(Requirements::from_iter([("", Requirement::exists())]));
         }
     }

@@ -2,8 +2,9 @@
 //! when they are no longer needed. It runs outside the cluster.
 //!
 //! The modules are declared lowest first: a module uses only modules above it (tests/it/tidy.rs).
-//! None may read the clock, files or the network before `host`; from there on, only submodules with
-//! a feature may. Only those with the feature `daemon` have async code and sockets.
+//! No module before `host` may read the clock, files or the network. From `host` on, only
+//! submodules that require a Cargo feature may. Only submodules with the feature `daemon` have
+//! async code and sockets.
 
 /// Data types: pods, nodes, pools, instance types, claims, and the settings of a cluster.
 pub mod model;
@@ -28,13 +29,13 @@ pub mod state;
 pub mod ec2;
 /// Converts Kubernetes objects in JSON to types of `model`.
 pub mod kubernetes_convert;
-/// Schedules pods to existing nodes, and plans new nodes for the rest.
+/// Schedules pods to existing nodes, and plans new nodes for all other pods.
 pub mod scheduling;
-/// Selects nodes that may be disrupted, and gives a verdict for each that may not.
+/// Selects nodes that may be disrupted, and returns a verdict for every other node.
 pub mod disruption;
 /// Plans: launches and disruptions as data, with audit, explanation and output.
 pub mod plan;
-/// Reconciles one cluster: events in, commands out, without clock or network.
+/// Reconciles one cluster: converts events to commands, without a clock or the network.
 pub mod engine;
 /// State that clusters share: limits, reservations, unavailable offerings.
 pub mod fleet;
@@ -42,7 +43,8 @@ pub mod fleet;
 pub mod sim;
 /// Clock and files of the host, and safe output of strings.
 pub mod host;
-/// The path of every outgoing request: fencing, rate limits, clock skew of the response.
+/// Code for every outgoing request: the check that this host still holds the Lease, rate limits,
+/// and the clock skew of the response.
 #[cfg(feature = "daemon")]
 pub(crate) mod outbound;
 /// Logs, metrics and traces.

@@ -4,7 +4,7 @@
 // Rate limiter with burst.
 pub(crate) mod rate_limiter;
 
-// Fence against changes without leadership.
+// The `Fence`, which prevents changes while this host is not the leader.
 pub(crate) mod fence;
 
 // Clock skew from `Date` headers.

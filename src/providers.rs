@@ -1,4 +1,4 @@
-//! Providers, which launch instances: their interface, and one for each cloud.
+//! Providers, which launch instances: the interface, and one provider for each cloud.
 
 // JSON between daemon and external clouds.
 pub mod wire_format;

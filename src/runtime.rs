@@ -16,9 +16,9 @@ pub(crate) mod fleet_task;
 pub mod activity_log;
 // Ready, degraded or unready: the health of a cluster in `status`.
 pub mod cluster_health;
-// Status of clusters, as the control socket returns it.
+// Status of clusters, in the format of the control socket.
 pub mod control_status;
-// Inventory of a cluster, as the control socket returns it.
+// Inventory of a cluster, in the format of the control socket.
 pub mod control_inventory;
 // Outputs of all reports.
 #[cfg(all(test, feature = "daemon"))]
@@ -29,7 +29,7 @@ pub(crate) mod cluster_handle;
 // The event loop of one engine.
 #[cfg(feature = "daemon")]
 pub(crate) mod engine_loop;
-// Whether Karpenter is active, by its Lease.
+// Detects by Karpenter's Lease whether Karpenter is active.
 #[cfg(feature = "daemon")]
 pub(crate) mod autoscaler_watch;
 // The task that acquires, renews and releases Leases.
@@ -41,7 +41,7 @@ pub(crate) mod cluster_runner;
 // The set of configured clusters, and reloads.
 #[cfg(feature = "daemon")]
 pub(crate) mod clusters;
-// One-time read of live clusters for verbs.
+// Reads live clusters once, for CLI commands.
 #[cfg(feature = "daemon")]
 pub(crate) mod observe;
 // /metrics, /livez and /readyz.

@@ -1,9 +1,9 @@
 //! Schedules pending pods onto existing nodes and new NodeClaims, and returns the first solution
 //! that satisfies every rule. This module reads no clock except `now` and launches nothing.
 
-/// Why a pod does not fit, in numbers, and as text.
+/// Why a pod does not fit, as numbers and as text.
 pub mod rejection;
-/// Index types of the tables.
+/// Index types for the tables of the scheduler.
 mod index;
 /// The pods to schedule, in classes of identical pods, with dense indices.
 mod problem;
@@ -13,7 +13,7 @@ mod topology;
 mod gangs;
 /// Instance types, offerings and limits of a pool.
 mod supply;
-/// Combinations of topology domains that new nodes can be in.
+/// Combinations of topology domains in which new nodes can be.
 mod domains;
 /// One candidate packing of pods onto new nodes of one pool.
 mod packing;
@@ -25,17 +25,17 @@ mod even_spread;
 mod second_pass;
 /// An order in which all pods can be bound while every constraint holds.
 mod bind_order;
-/// The cost of a solution before pods are assigned to it.
+/// The cost of a solution, computed before pods are assigned to nodes.
 pub mod solution_cost;
 /// Why a pod has no node, for each pool.
 mod diagnose;
-/// Assigns planned nodes to one domain so that waiting pods can be decided.
+/// Assigns planned nodes to one domain so that waiting pods can be scheduled or rejected.
 mod assign_domains;
 /// One packing with its bind order and domains; keeps the best attempt.
 mod attempt;
-/// Why a planned node is no cheaper type.
+/// Why a planned node does not have a cheaper instance type.
 pub mod cheaper_types;
-/// Nodes that static pools lack.
+/// Plans the missing nodes of static pools.
 pub mod static_pools;
 /// The offerings that one pool can launch now, and the rejections of each requirement and limit.
 pub mod pool_availability;
@@ -71,24 +71,24 @@ use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::{DaemonCounts, NodeConstraintTable};
 use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
 
-/// A new node and the pods it is launched for.
+/// A new node, and the pods for which it is launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNodeClaim {
     /// The pool.
     pub pool: PoolName,
-    /// Its offerings, cheapest first; never empty. All belong to the same reservation, or none
-    /// does: a claim uses exactly the reservation it was counted against.
+    /// Offerings of the node, cheapest first; never empty. All of them belong to the same
+    /// reservation, or none does: a claim uses exactly the reservation for which it was planned.
     pub offerings: Vec<(OfferingKey, Price)>,
-    /// Labels of its node in addition to those of its pool and type, as required by its pods.
+    /// Labels that the pods require of the node, in addition to the labels of its pool and type.
     pub labels: Labels,
-    /// Total requests of its pods and DaemonSets.
+    /// Total requests of the pods and DaemonSets of the node.
     pub requests: Resources,
     /// The pods, sorted by key.
     pub pods: Vec<PodKey>,
 }
 
 impl NewNodeClaim {
-    /// Returns the reservation it uses.
+    /// Returns the reservation that the claim uses.
     pub fn reservation(&self) -> Option<&ReservationId> {
         self.offerings.first()?.0.reservation.as_deref()
     }
@@ -100,23 +100,23 @@ type Rejection = (RejectionCode, RejectionDetail);
 /// Why a pod cannot be placed, as a label for metrics and scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RejectionCode {
-    /// The pod itself cannot be understood.
+    /// The pod itself is invalid.
     InvalidPod,
-    /// It has resource claims, which are not weighed.
+    /// The pod has resource claims, which are not supported.
     ResourceClaims,
-    /// Its volumes cannot be used anywhere now.
+    /// The volumes of the pod cannot be used anywhere now.
     Volumes,
-    /// Too few pods of its gang can be scheduled.
+    /// Too few pods of the pod's gang can be scheduled.
     Gang,
-    /// Its priority is too low to launch nodes.
+    /// The priority of the pod is too low to launch nodes.
     Priority,
-    /// It requires a label that pods must not require.
+    /// The pod requires a label that pods must not require.
     RestrictedLabel,
-    /// There is no pool.
+    /// There is no pool for the pod.
     NoPool,
-    /// It does not tolerate a taint of the pool.
+    /// The pod does not tolerate a taint of the pool.
     Taint,
-    /// Its node selector or affinity disagrees with the pool.
+    /// The node selector or affinity of the pod conflicts with the pool.
     Requirements,
     /// The node class of the pool is not ready.
     NodeClass,
@@ -126,9 +126,9 @@ pub enum RejectionCode {
     Offering,
     /// The types that fit do not satisfy the `min_values` of the pool.
     MinValues,
-    /// No new node satisfies its rules about other pods.
+    /// No new node satisfies the pod's rules about other pods.
     Topology,
-    /// Its rules about other pods depend on the location of in-flight nodes.
+    /// The pod's rules about other pods depend on the location of in-flight nodes.
     WaitingForInFlightNodes,
     /// All matching offerings are unavailable.
     OfferingsUnavailable,
@@ -184,13 +184,14 @@ pub struct PoolRejection {
 }
 
 impl PoolRejection {
-    /// The no in words, with the numbers in it.
+    /// The rejection as text, with its numbers.
     pub fn rejection_text(&self) -> String {
         self.miss.text()
     }
 }
 
-/// An unschedulable pod with one rejection per pool, or a single one.
+/// An unschedulable pod with one rejection per pool, or with a single rejection that is independent
+/// of pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnschedulablePod {
     /// The pod.
@@ -207,7 +208,7 @@ pub struct Solution {
     pub claims: Vec<NewNodeClaim>,
     /// Pods placed on existing and in-flight nodes.
     pub placed: Vec<(NodeRef, Vec<PodKey>)>,
-    /// Pods with no answer, by key.
+    /// Unschedulable pods, by key.
     pub unplaced: Vec<UnschedulablePod>,
     /// All scheduled pods, in an order in which kube-scheduler can bind them if every planned node
     /// exists.
@@ -226,13 +227,13 @@ impl Solution {
 /// Rounds in which incomplete gangs are removed.
 const GANG_ROUNDS_MAX: usize = 8;
 
-/// Schedules every pending pod of the snapshot. It returns a solution for any input, independent of
-/// the input order.
+/// Schedules every pending pod of the snapshot. Every input has a solution, which does not depend
+/// on the input order.
 pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     let (mut sound, mut unplaced) = split_valid(snapshot);
     let mut solution = place_pods(&sound, snapshot, now);
-    // Gangs are scheduled completely or not at all. Without incomplete gangs, others may have more
-    // capacity.
+    // Gangs are scheduled completely or not at all. Once incomplete gangs are removed, other gangs
+    // may have more capacity.
     for round in 0..=GANG_ROUNDS_MAX {
         let mut short = gangs::incomplete_gangs(snapshot, &sound, &solution);
         if short.is_empty() {
@@ -265,8 +266,8 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     solution.with_unscheduled(unplaced)
 }
 
-/// Returns the cost of the solution and, if requested, the same solution as [`solve`]. Computing
-/// only the cost is cheaper.
+/// Returns the cost of the solution and, if `is_wanted` accepts the cost, the same solution as
+/// [`solve`]. Computing only the cost is cheaper.
 pub fn solve_if_wanted(
     snapshot: &Snapshot<'_>,
     now: Timestamp,
@@ -319,7 +320,7 @@ fn place_if_wanted(
 ) -> Option<Solution> {
     let problem = Problem::new(pods, snapshot);
     let mut rooms: Vec<&ExistingNode> = snapshot.rooms.iter().collect();
-    // The order in which they are filled.
+    // Existing nodes are filled in this order.
     rooms.sort_by_key(|room| (!room.initialized, room.idle, &room.host));
     let standing = packing::initial_topology::standing_terms(&problem, snapshot);
     let topology = Topology::new(&problem, &standing);
@@ -342,8 +343,8 @@ fn place_if_wanted(
     let (fewer_per_host, with_daemons);
     let packer = scheduler::pack_all(&context, &rooms, snapshot, board.clone());
     let mut best = best_attempt(packer, &board);
-    // Hosts with matching DaemonSet pods may not exceed the skew either, so they take fewer pods if
-    // the emptiest host has no such pods.
+    // Nodes with matching DaemonSet pods may not exceed the skew either. They take fewer pods if
+    // the node with the fewest matching pods has no such DaemonSet pods.
     let daemon_overheads = packing::daemon_counts::daemon_counts(&topology, &templates);
     if best.unscheduled_pods() > 0 && !daemon_overheads.is_empty() {
         fewer_per_host = NodeConstraintTable::new(&problem, &topology, &board, &daemon_overheads);
@@ -404,8 +405,8 @@ fn invalid_reason(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<Rejection> {
     Some(RejectionCode::Volumes.with_message(fault))
 }
 
-/// Returns the pods of a class in the likely order of kube-scheduler, so that pods that must be
-/// bound first are bound first; otherwise by key.
+/// Returns the pods of a class by version, then by key. kube-scheduler probably binds them in this
+/// order, so the pods that it binds first are also assigned first.
 fn bind_queue<'a>(class: &PodClass<'a>) -> Vec<&'a Pod> {
     let mut pods = class.pods.clone();
     pods.sort_by_key(|pod| pod.version);
@@ -469,7 +470,7 @@ impl<'d> PodAssigner<'d> {
         Solution { claims, placed, unplaced, order }
     }
 
-    /// Returns a claim, or why it cannot be launched after all.
+    /// Returns a claim, or why it cannot be launched although it was planned.
     fn node_claim(
         &self,
         packed: &PackingState<'_, '_>,
@@ -491,7 +492,7 @@ impl<'d> PodAssigner<'d> {
         assert!(!offerings.is_empty(), "a claim can be launched: {opened:?}");
         let is_reserved = template.shapes[claim.shape].reservation.is_some();
         let shortage = variety.shortage(template, types.iter().copied());
-        // Other claims may have used the limits that remained when this one was planned.
+        // Other claims may have used the limits that remained when this claim was planned.
         // Reservations need not satisfy `min_values`.
         if let Some(shortage) = shortage.filter(|_| !is_reserved) {
             return Err(shortage);
@@ -511,7 +512,8 @@ impl<'d> PodAssigner<'d> {
     }
 }
 
-/// Returns the lowest DaemonSet requests over these types. Source: spec/scheduling.md §2.9.
+/// Returns, for each resource, the lowest DaemonSet requests of these types. Source:
+/// spec/scheduling.md §2.9.
 fn least_daemon_requests(template: &NodeTemplate<'_>, types: &[TypeIndex]) -> Resources {
     let mut requests = types.iter().map(|at| &template.shapes[*at].overhead.requests);
     let mut least = requests.next().cloned().unwrap_or_default();

@@ -130,12 +130,12 @@ enum ScheduledEvent {
 }
 
 /// Intervals of bookmarks, as in a real cluster: of pods and nodes, and of all other kinds. The
-/// daemon checks for them.
+/// daemon checks for these bookmarks.
 const BOOKMARKS: (SignedDuration, SignedDuration) =
     (SignedDuration::from_secs(12), SignedDuration::from_secs(36));
 
-/// Maximum number of engine wake-ups at the same time. An engine above this limit is in an endless
-/// loop.
+/// Maximum number of engine wake-ups at the same simulated time. An engine above this limit is in
+/// an endless loop.
 const SPINS_MAX: u32 = 1000;
 
 /// An event that is not received from its queue is delivered again after this time.
@@ -162,7 +162,7 @@ pub struct World {
     /// Number of live instances.
     live: usize,
     lines: VecDeque<TimelineEntry>,
-    /// Commands of the engine to the fleet. Not read if there is only one cluster.
+    /// Commands of the engine to the fleet. They are not read if there is only one cluster.
     for_fleet: VecDeque<IssuedCommand>,
     spins: (Timestamp, u32),
     rush: (Timestamp, usize),
@@ -329,8 +329,8 @@ impl World {
         self.now = self.limit;
     }
 
-    /// Runs the scenario to its end, then until the state must be stable, and checks that it is.
-    /// Returns all violations.
+    /// Runs the scenario to its end, then until the state must be stable, and checks that the state
+    /// is stable. Returns all violations.
     pub fn run_and_check(&mut self) -> &[Violation] {
         self.run();
         self.limit = time_after(self.setup.scenario.end, self.setup.scenario.settle);

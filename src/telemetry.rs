@@ -9,7 +9,7 @@ pub(crate) mod otlp;
 // Reports as log lines.
 #[cfg(feature = "daemon")]
 pub(crate) mod report_log;
-// All metrics: names, labels, help.
+// The names, labels and help texts of all metrics.
 pub mod metric_definitions;
 // Gauges of cluster state.
 pub mod cluster_collector;

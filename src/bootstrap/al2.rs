@@ -9,7 +9,7 @@ use crate::bootstrap::{BootstrapError, mime};
 
 const FORMAT: &str = "Amazon Linux 2";
 
-/// Renders the user's parts, then the generated part.
+/// Renders the parts of the user's own user data, then the generated part.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     let mut parts = mime::user_parts(&node.class.user_data, FORMAT, |_| SHELL)?;
@@ -20,7 +20,7 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
 fn bootstrap_script(node: &NodeConfig<'_>) -> String {
     let home = node.home;
     let mut lines = vec![format!("/etc/eks/bootstrap.sh {}", quote_shell(&home.name))];
-    // If one of them is missing, the script requests both from EKS.
+    // If the endpoint or the CA is missing, the script requests both from EKS.
     if !home.endpoint.is_empty() && !home.ca.is_empty() {
         lines.push(format!("--apiserver-endpoint {}", quote_shell(&home.endpoint)));
         lines.push(format!("--b64-cluster-ca {}", quote_shell(&home.ca)));

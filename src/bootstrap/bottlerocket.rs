@@ -11,7 +11,8 @@ use crate::bootstrap::node_config::NodeConfig;
 use crate::model::node_class::image::ImageTerm;
 
 const FORMAT: &str = "Bottlerocket";
-/// From this version on, `apiclient ephemeral-storage bind` selects the directories itself.
+/// From this Bottlerocket version on, `apiclient ephemeral-storage bind` selects the directories
+/// itself.
 const BINDS_BY_ITSELF: [u32; 3] = [1, 46, 0];
 const MOUNT: &str = "000-mount-instance-storage";
 const DIRS: [&str; 3] = ["/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"];
@@ -23,7 +24,7 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         return Err(BootstrapError::Setting { setting: "podsPerCore".to_owned(), format: FORMAT });
     }
     let mut all: Table = node.class.user_data.parse().map_err(|error: toml::de::Error| {
-        // Only the message: the source excerpt may contain a secret.
+        // Only the parser message is reported, because the source excerpt may contain a secret.
         user_data_error(format!("it is not TOML: {}", error.message()))
     })?;
     let settings = table_entry(&mut all, "settings")?;
@@ -46,7 +47,7 @@ fn user_data_error(reason: String) -> BootstrapError {
     BootstrapError::UserData { format: FORMAT, reason }
 }
 
-/// Returns the table with this name and creates it if missing.
+/// Returns the table with this name, and creates it if it is missing.
 fn table_entry<'a>(parent: &'a mut Table, name: &str) -> Result<&'a mut Table, BootstrapError> {
     let entry = parent.entry(name);
     let value = entry.or_insert_with(|| Value::Table(Table::new()));
@@ -73,7 +74,7 @@ fn set_cluster(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), Boot
 }
 
 /// Replaces all taints. The solver does not know any other taints and would plan pods for nodes
-/// that they do not tolerate.
+/// whose taints they do not tolerate.
 fn set_taints(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), BootstrapError> {
     let mut pool_taints: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for taint in &node.taints {
@@ -150,7 +151,7 @@ fn mount_command(node: &NodeConfig<'_>) -> Value {
 }
 
 /// Returns true if the image is new enough. The version is read from the image name, else from the
-/// alias or name in the selector. An unknown version counts as old, because old versions need
+/// alias or name in the selector. An unknown version is treated as old, because old versions need
 /// explicit directories.
 fn binds_by_itself(node: &NodeConfig<'_>) -> bool {
     let variant = node.seed.image_name.and_then(image_version);

@@ -1,7 +1,7 @@
 //! Hash of the cluster CA, with which `kubeadm join` verifies the API server.
 //!
 //! Source: kubeadm, `discovery.bootstrapToken.caCertHashes`: SHA-256 of the subject public key
-//! info. RFC 5280 §4.1 specifies its position.
+//! info. RFC 5280 §4.1 specifies the position of this info in a certificate.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,9 +11,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::bootstrap::BootstrapError;
 
-/// Maximum number of certificates. A cluster has one, or two during rotation.
+/// Maximum number of certificates. A cluster has one CA certificate, or two during a rotation.
 const CERTIFICATES_MAX: usize = 16;
-/// Context tag 0: the version. Certificates of version 1 omit it.
+/// Context tag 0: the version. Certificates of version 1 omit this field.
 const VERSION: Tag = Tag::ContextSpecific { constructed: true, number: TagNumber(0) };
 
 /// Returns `sha256:…` of each certificate in base64-encoded PEM.
@@ -39,7 +39,7 @@ pub(super) fn certificate_hashes(ca: &str) -> Result<Vec<String>, BootstrapError
 }
 
 /// Returns the subject public key info of a certificate, with its tag and length. Other fields are
-/// skipped and not checked: kubeadm does that.
+/// skipped and not checked, because kubeadm checks them.
 fn public_key(certificate: &[u8]) -> der::Result<&[u8]> {
     let certificate: &SequenceRef = SliceReader::new(certificate)?.decode()?;
     let signed: &SequenceRef = SliceReader::new(certificate.as_bytes())?.decode()?;

@@ -10,11 +10,12 @@ use crate::bootstrap::{BootstrapError, mime};
 pub(super) const NODE_NAME: &str = "__NODE_NAME__";
 /// Placeholder for the provider ID.
 pub(super) const PROVIDER_ID: &str = "__PROVIDER_ID__";
-/// End marker of a file in a script. No line of such a file equals it, because each line has a key
-/// or a dash.
+/// End marker of a file in a script. No line of such a file equals the marker, because each line
+/// has a key or a dash.
 const END: &str = "OUTRIGGER";
 
-/// Adds the user's parts before the generated script. Returns only the script if there are none.
+/// Adds the parts of the user's own user data before the generated script. Without such parts,
+/// returns only the script.
 pub(super) fn with_user_parts(
     node: &NodeConfig<'_>,
     script: String,
@@ -28,8 +29,8 @@ pub(super) fn with_user_parts(
     Ok(mime::write_archive(&parts))
 }
 
-/// Requests the identity of the instance from IMDSv2. There is no `-x`, because it would print
-/// tokens to the console.
+/// Requests the identity of the instance from IMDSv2. The script does not set `-x`, because that
+/// would print tokens to the console.
 pub(super) fn preamble(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let metadata = &node.class.metadata;
     if !metadata.endpoint {
@@ -64,7 +65,7 @@ pub(super) fn write_file(path: &str, text: &str) -> String {
     )
 }
 
-/// Host and port of a URL. `port` is the default.
+/// Host and port of a URL. `port` is the default port.
 pub(super) fn host_port(url: &str, port: u16) -> (&str, String) {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split('/').next().unwrap_or(rest);

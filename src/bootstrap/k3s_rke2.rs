@@ -11,7 +11,7 @@ use crate::bootstrap::{BootstrapError, join_script};
 use crate::model::node_class::bootstrap::AgentBootstrap;
 use crate::text::yaml;
 
-/// A distribution with a supervisor.
+/// A Kubernetes distribution whose agents join through a supervisor port.
 pub(super) struct Distribution {
     name: &'static str,
     /// Port of the supervisor.
@@ -47,14 +47,14 @@ pub(super) const RKE2: Distribution = Distribution {
 };
 
 impl Distribution {
-    /// Renders the user's parts, then the script.
+    /// Renders the parts of the user's own user data, then the script.
     pub(super) fn render(
         &self,
         agent: &AgentBootstrap,
         node: &NodeConfig<'_>,
     ) -> Result<String, BootstrapError> {
         node.kubelet.without_extra(self.name)?;
-        // A separate file: the config.yaml of the image is kept.
+        // The settings are in a separate file, so that the config.yaml of the image is kept.
         let folder = format!("/etc/rancher/{}/config.yaml.d", self.name);
         let path = format!("{folder}/90-outrigger.yaml");
         let script = format!(

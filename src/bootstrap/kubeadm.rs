@@ -10,13 +10,13 @@ use crate::bootstrap::{BootstrapError, ca_cert_hash, join_script};
 use crate::text::yaml;
 
 const FORMAT: &str = "kubeadm";
-/// The first minor version of Kubernetes whose kubeadm supports `v1beta4`, which has arguments as a
-/// list.
+/// The first minor version of Kubernetes whose kubeadm supports `v1beta4`, which has kubelet
+/// arguments as a list.
 const LISTS_SINCE: u32 = 31;
-/// In memory, so that the token is never on disk.
+/// A file in memory, so that the join token is never on disk.
 const PATH: &str = "/run/outrigger-join.yaml";
 
-/// Renders the user's parts, then the script.
+/// Renders the parts of the user's own user data, then the script.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     let script = format!(
@@ -64,7 +64,7 @@ fn join_configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     Ok(yaml::block_mapping(&items, 0))
 }
 
-/// Returns the minor version. The default is the newest version, if it cannot be read.
+/// Returns the minor version. A version that cannot be parsed is treated as the newest version.
 fn minor_version(version: &str) -> u32 {
     let minor = version.split('.').nth(1);
     minor.and_then(|minor| minor.parse().ok()).unwrap_or(u32::MAX)

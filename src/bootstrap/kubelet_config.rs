@@ -13,9 +13,9 @@ use crate::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext};
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::kubelet::{KubeletSettings, Reserved, Signal, Threshold};
 
-/// Default eviction thresholds of the kubelet on Linux. A flag that sets some signals disables the
-/// rest, and k3s has different defaults. Images without EKS therefore always get all of them.
-/// Source: Kubernetes, node-pressure eviction.
+/// Default eviction thresholds of the kubelet on Linux. A flag that sets the thresholds of some
+/// signals disables the defaults of all others, and k3s has different defaults. Images without EKS
+/// therefore always get all of these thresholds. Source: Kubernetes, node-pressure eviction.
 const EVICTION_HARD: [(&str, &str); 5] = [
     ("memory.available", "100Mi"),
     ("nodefs.available", "10%"),
@@ -56,7 +56,7 @@ pub(super) struct KubeletConfig {
 }
 
 impl KubeletConfig {
-    /// Settings for the kubelet of an EKS image, which sets the rest itself.
+    /// Settings for the kubelet of an EKS image. The image sets all other settings itself.
     pub(super) fn of_eks(
         class: &NodeClass,
         home: &ClusterEndpoint,
@@ -187,7 +187,7 @@ fn or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// Joins as `a=1,b=2`. Thresholds have `<` instead of `=`.
+/// Joins the pairs of a map as `a=1,b=2`. Thresholds have `<` instead of `=`.
 pub(super) fn join_pairs(map: &BTreeMap<String, String>, mark: &str) -> String {
     let pairs = map.iter().map(|(key, value)| format!("{key}{mark}{value}"));
     pairs.collect::<Vec<_>>().join(",")

@@ -30,8 +30,8 @@ impl MimePart {
 /// Writes an archive with these parts. Carriage returns are removed, because bash does not ignore
 /// them.
 pub(super) fn write_archive(parts: &[MimePart]) -> String {
-    // The content of a part must not end the archive. The boundary has one slash more than any
-    // line.
+    // The content of a part must not end the archive. The boundary has one slash more than any line
+    // that could end the archive.
     let lines = parts.iter().flat_map(|part| part.body.lines());
     let slashes = lines.filter_map(|line| {
         let rest = line.strip_prefix("--")?;
@@ -52,7 +52,7 @@ pub(super) fn write_archive(parts: &[MimePart]) -> String {
     out.replace('\r', "")
 }
 
-/// Returns true if the text is an archive: one of the two archive headers is first.
+/// Returns true if the text is an archive, which starts with one of two headers.
 pub(super) fn is_archive(text: &str) -> bool {
     ["MIME-Version:", "Content-Type:"].iter().any(|header| has_header(text, header))
 }
@@ -62,7 +62,7 @@ fn has_header(text: &str, header: &str) -> bool {
     start.is_some_and(|start| start.eq_ignore_ascii_case(header))
 }
 
-/// Returns true if cloud-init recognizes the format of the text, and so unpacks it.
+/// Returns true if cloud-init recognizes the format of the text and can process it.
 pub(super) fn for_cloud_init(text: &str) -> bool {
     text.starts_with("#!") || text.starts_with("#cloud-config") || is_archive(text)
 }

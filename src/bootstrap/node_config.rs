@@ -45,7 +45,8 @@ impl<'a> NodeConfig<'a> {
         let mut labels: Labels = seed.labels.clone();
         labels.retain(|key, _| !is_forbidden(key));
         // The node registers with all taints, so that a taint removed by an agent is not added
-        // again. A custom template may omit the taints. They are then synced after registration.
+        // again. A custom template may omit the taints. The taints are then synced after
+        // registration.
         if !matches!(class.bootstrap, Bootstrap::Custom { .. }) {
             labels.insert(DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
         }
@@ -139,7 +140,8 @@ fn is_forbidden(key: &str) -> bool {
     })
 }
 
-/// `key=value:Effect`. Older kubelets require the equals sign even without a value.
+/// Formats a taint as `key=value:Effect`. Older kubelets require the equals sign even without a
+/// value.
 fn taint_flag(taint: &Taint) -> String {
     format!("{}={}:{}", taint.key, taint.value, taint.effect.as_str())
 }

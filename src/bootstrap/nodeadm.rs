@@ -12,8 +12,8 @@ use crate::text::yaml;
 const FORMAT: &str = "Amazon Linux 2023";
 const NODE_CONFIG: &str = "application/node.eks.aws";
 
-/// Renders the user's parts, then the generated part. nodeadm merges documents in order, so the
-/// generated part takes precedence.
+/// Renders the parts of the user's own user data, then the generated part. nodeadm merges documents
+/// in order, so the generated part takes precedence.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let mut parts =
         mime::user_parts(&node.class.user_data, FORMAT, |text| match yaml::parse_mapping(text) {

@@ -107,7 +107,7 @@ fn merge_kubelet(
         )));
     }
     let mut node_config = node.kubelet.config_fields();
-    // Talos has a separate field for it.
+    // Talos has a separate field for the cluster DNS.
     node_config.remove("clusterDNS");
     let mut reserved = nested_mapping(&node_config, "systemReserved")?;
     for resource in RESERVED_BY_TALOS {

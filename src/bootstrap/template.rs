@@ -33,7 +33,8 @@ const NAMES: [&str; 21] = [
     "version",
 ];
 
-/// Names whose values come from outside. All other values are generated from checked words.
+/// Names whose values may contain any characters. All other values are generated from checked
+/// words.
 const OUTSIDE: [&str; 9] = [
     "api_host",
     "api_port",
@@ -49,7 +50,7 @@ const OUTSIDE: [&str; 9] = [
 /// Characters without special meaning in every shell, quoted or not.
 const PLAIN: &str = "-_.:/=+@,%[]";
 
-/// Maximum number of bytes between braces. No name with its filter is longer.
+/// Maximum number of bytes between braces. No placeholder name with its filter is longer.
 const BRACES_MAX: usize = 64;
 
 fn template_error(reason: String) -> BootstrapError {

@@ -14,7 +14,7 @@ fn user_data_error(reason: &str) -> BootstrapError {
     BootstrapError::UserData { format: FORMAT, reason: reason.to_owned() }
 }
 
-/// Renders one block: the user's script, then the call.
+/// Renders one block: the user's script, then the call of `Start-EKSBootstrap.ps1`.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     let user_data = node.class.user_data.trim();
@@ -42,8 +42,8 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
          \"$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1\"\n{call}\n",
         commands.trim()
     );
-    // EC2Launch searches for tags and ignores syntax. A tag anywhere in the script would end the
-    // block.
+    // EC2Launch searches for tags and ignores the syntax of the script. A tag anywhere in the
+    // script would end the block.
     let lower = script.to_ascii_lowercase();
     let tags = ["powershell>", "script>", "persist>", "powershellarguments>"];
     if tags.iter().any(|tag| lower.contains(tag)) {

@@ -22,8 +22,8 @@ const ARM_FIRMWARE_MIB: i64 = 64;
 const ROOT_VOLUME: i64 = 20 * GIB;
 /// Default size of the root volume on Windows.
 const ROOT_VOLUME_WINDOWS: i64 = 50 * GIB;
-/// Pods per node if their addresses do not come from the network interfaces: the default of the
-/// kubelet.
+/// Maximum number of pods on a node if pod addresses do not come from the network interfaces. It is
+/// the default of the kubelet.
 const PODS: i64 = 110;
 /// Part of the root volume that the kubelet reserves.
 const KUBE_RESERVED_DISK: i64 = GIB;
@@ -34,20 +34,21 @@ const KUBE_RESERVED_MIB: i64 = 255;
 const EVICTION_MEMORY: i64 = 100 * MIB;
 /// Eviction threshold of the kubelet for the root volume, in hundredths of a percent.
 const EVICTION_DISK: u32 = 1_000;
-/// 100% in hundredths of a percent: disables a threshold.
+/// 100% in hundredths of a percent. This value disables a threshold.
 const ALL: u32 = 10_000;
 /// Default reservations of Talos on a worker. Source: Talos, `pkg/machinery/constants`,
 /// `KubeletSystemReserved…`.
 const TALOS: [(&str, i64); 3] =
     [("cpu", 50), ("memory", 384 * MIB), ("ephemeral-storage", 256 * MIB)];
 
-/// The default node class for resources: Amazon Linux 2023 with default settings.
+/// The node class with which resources are computed by default: Amazon Linux 2023 with default
+/// settings.
 pub fn default_node_class() -> NodeClass {
     NodeClass { family: AmiFamily::Al2023, ..NodeClass::default() }
 }
 
 /// Capacity that the kubelet reports. `observed_memory` is the memory that nodes of this type and
-/// image have reported. It replaces the estimate.
+/// image have reported. This value replaces the estimate.
 pub fn capacity(
     shape: &InstanceTypeSpec,
     class: &NodeClass,
@@ -86,8 +87,8 @@ pub fn capacity(
 }
 
 /// Allocatable resources: the capacity without reservations and eviction thresholds. Thresholds in
-/// percent refer to the estimated memory, whatever nodes have reported (spec §4.4). Soft thresholds
-/// do not count (spec §10, 33).
+/// percent refer to the estimated memory, even if nodes have reported another value (spec §4.4).
+/// Soft thresholds are not subtracted (spec §10, 33).
 pub fn allocatable(
     shape: &InstanceTypeSpec,
     class: &NodeClass,
@@ -122,8 +123,8 @@ pub fn allocatable(
 }
 
 /// Maximum number of pods on a node. The VPC network plugin gives each pod an address of a network
-/// interface. Without it, addresses come from an overlay network. Address prefixes are not counted:
-/// users who enable them set the number of pods themselves. Source: spec §4.3.
+/// interface. Without this plugin, pod addresses come from an overlay network. Address prefixes are
+/// ignored: users who enable them set the number of pods themselves. Source: spec §4.3.
 pub fn max_pods_per_node(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     let maximum = match class.kubelet.max_pods {
         Some(max_pods) => max_pods.into(),
@@ -140,11 +141,11 @@ pub fn max_pods_per_node(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
 
 /// Reservations of the kubelet: `cpu` in thousandths of a core, the rest in bytes.
 ///
-/// EKS images derive them from the cores and the number of pods. Amazon Linux and custom images use
-/// the pods that the network interfaces allow, regardless of other settings. Bottlerocket and
-/// Windows use the actual maximum (spec §4.4 and §10, 31). Kubelets of other clusters reserve only
-/// the values of the node class. User data sets these values, so both are always equal (spec §9.2,
-/// 4).
+/// EKS images derive these reservations from the number of cores and the number of pods. Amazon
+/// Linux and custom images use the number of pods that the network interfaces allow, regardless of
+/// other settings. Bottlerocket and Windows use the actual maximum (spec §4.4 and §10, 31).
+/// Kubelets of other clusters reserve only the values of the node class. User data sets these
+/// values, so the kubelet and the node class always agree (spec §9.2, 4).
 pub fn kube_reserved(shape: &InstanceTypeSpec, class: &NodeClass) -> BTreeMap<String, i64> {
     let mut all = BTreeMap::new();
     if !joins_other_cluster(class) {
@@ -162,8 +163,8 @@ pub fn kube_reserved(shape: &InstanceTypeSpec, class: &NodeClass) -> BTreeMap<St
     all
 }
 
-/// Reservations for the system, in the same units: the values of the node class, or the defaults of
-/// Talos.
+/// Reservations for the system: the values of the node class, or the defaults of Talos. `cpu` is in
+/// thousandths of a core, the rest in bytes.
 pub fn system_reserved(class: &NodeClass) -> BTreeMap<String, i64> {
     let reserved = &class.kubelet.system_reserved;
     if reserved.is_empty() && matches!(class.bootstrap, Bootstrap::Talos { .. }) {
@@ -172,8 +173,8 @@ pub fn system_reserved(class: &NodeClass) -> BTreeMap<String, i64> {
     reserved_amounts(reserved).collect()
 }
 
-/// Returns true if nodes join a cluster other than EKS. Their images have no EKS settings, and
-/// their pods no EC2 addresses.
+/// Returns true if nodes join a cluster other than EKS. Images of such nodes have no EKS settings,
+/// and their pods have no EC2 addresses.
 fn joins_other_cluster(class: &NodeClass) -> bool {
     class.bootstrap != Bootstrap::Eks
 }
@@ -193,9 +194,9 @@ pub fn usable_memory(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     (mib - div_ceil(overhead, 1000)).max(0) * MIB
 }
 
-/// One address of a network interface per pod. The primary address of each interface is not
-/// available to pods. Two pods use the host network and need no address. Adapters without an
-/// address replace an interface on the card that pods use.
+/// Number of pods if each pod uses one address of a network interface. The primary address of each
+/// interface is not available to pods. Two pods use the host network and need no address. Each
+/// adapter without an address replaces an interface on the card that pods use.
 fn eni_pods(shape: &InstanceTypeSpec, class: &NodeClass, reserved: u32) -> i64 {
     let efa_interfaces =
         configured_interfaces(class).filter(|interface| interface.efa_only && interface.card == 0);
@@ -206,8 +207,8 @@ fn eni_pods(shape: &InstanceTypeSpec, class: &NodeClass, reserved: u32) -> i64 {
     }
 }
 
-/// Number of elastic fabric adapters. A layout in the node class takes precedence, even if it has
-/// none (spec §10, 36).
+/// Number of elastic fabric adapters. An interface layout in the node class takes precedence, even
+/// if it has no adapters (spec §10, 36).
 fn efa_adapters(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     match &class.network_interfaces {
         Some(_) => count_items(configured_interfaces(class).filter(|interface| interface.efa_only)),
@@ -223,14 +224,15 @@ fn count_items<T>(all: impl Iterator<Item = T>) -> i64 {
     all.fold(0, |sum, _| sum + 1)
 }
 
-/// Ephemeral storage of the kubelet. Local disks are counted in GB, volumes in GiB (spec §10, 37).
+/// Ephemeral storage of the kubelet. The size of local disks is in GB, that of volumes in GiB (spec
+/// §10, 37).
 fn ephemeral_storage(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     if let (true, Some(gb)) = (class.raid0, shape.disk_gb) {
         return i64::from(gb) * GB;
     }
     let (root, default) = match class.family {
         AmiFamily::Al2 | AmiFamily::Al2023 => ("/dev/xvda", ROOT_VOLUME),
-        // The first volume has only the operating system.
+        // The first volume contains only the operating system.
         AmiFamily::Bottlerocket => ("/dev/xvdb", ROOT_VOLUME),
         AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
             ("/dev/sda1", ROOT_VOLUME_WINDOWS)
@@ -262,8 +264,8 @@ fn threshold_amount(threshold: &Threshold, total: i64) -> i64 {
     }
 }
 
-/// 6% of the first core, 1% of the second, 0.5% of the next two, 0.25% of the rest, each in whole
-/// thousandths (spec §10, 32).
+/// Reserved cpu: 6% of the first core, 1% of the second, 0.5% of the next two, 0.25% of the rest,
+/// each in whole thousandths (spec §10, 32).
 fn kube_reserved_cpu_milli(vcpu: i64) -> i64 {
     let band = |first: i64, last: i64| vcpu.clamp(first, last) - first;
     60 * band(0, 1) + 10 * band(1, 2) + 5 * band(2, 4) + band(4, i64::MAX) * 5 / 2

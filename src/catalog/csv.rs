@@ -56,7 +56,7 @@ pub fn parse_csv(text: &str, region: &str) -> Result<Catalog, CatalogError> {
     Ok(parse_region(text, region, PriceSource::Table)?.catalog())
 }
 
-/// Parses a table of the offerings of EC2 in a region, with this price source.
+/// Parses a table of the offerings of EC2 in a region. Their price source is `source`.
 pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Region, CatalogError> {
     let mut lines = (1..)
         .zip(text.lines())
@@ -88,15 +88,16 @@ pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Regio
 }
 
 impl Region {
-    /// Returns the shipped region. Every call parses it again, so keep the result.
+    /// Returns the shipped region. Every call parses the table again, so callers should keep the
+    /// result.
     pub fn shipped() -> Self {
         let source = PriceSource::Shipped { month: SHIPPED_MONTH, region: SHIPPED_REGION };
         let read = parse_region(SHIPPED, SHIPPED_REGION, source);
         read.expect("the shipped table was read by a test")
     }
 
-    /// Returns a region without data from EC2. It has the shipped list prices by type until its own
-    /// price list is available.
+    /// Returns a region without data from EC2. The region has the shipped list prices by type until
+    /// its own price list is available.
     pub fn unknown(name: &str) -> Self {
         let shipped = Self::shipped();
         Self { list: shipped.list, ..Self::new(name, shipped.source) }
@@ -112,7 +113,7 @@ pub fn region_comment(text: &str) -> Option<&str> {
         .filter(|region| !region.is_empty())
 }
 
-/// Columns by name with their positions, and their number.
+/// The position of each column by its name, and the number of columns.
 struct Header<'a> {
     places: BTreeMap<&'a str, usize>,
     width: usize,
@@ -172,7 +173,7 @@ impl<'a> CsvRow<'a> {
         place.map_or("", |place| self.fields[*place])
     }
 
-    /// Returns the value of a column. `None` if it is empty.
+    /// Returns the value of a column, or `None` if the value is empty.
     fn optional_text(&self, column: &'static str) -> Option<String> {
         let text = self.field_text(column);
         (!text.is_empty()).then(|| text.to_owned())
@@ -246,9 +247,9 @@ fn read_shape(row: &CsvRow<'_>) -> Result<InstanceTypeSpec, CatalogError> {
     })
 }
 
-/// Returns the interfaces of the default card. If only the total of all cards is given, all cards
-/// are assumed to have the same number. For the few types whose second card has none, the result is
-/// too low, and never too high.
+/// Returns the number of network interfaces of the default card. If the table has only the total of
+/// all cards, all cards are assumed to have the same number of interfaces. For the few types whose
+/// second card has no interfaces, the result is too low, but never too high.
 fn read_card_enis(row: &CsvRow<'_>) -> Result<u32, CatalogError> {
     if row.header.places.contains_key("card_enis") {
         return row.positive_number("card_enis");
@@ -305,7 +306,8 @@ fn read_price(row: &CsvRow<'_>) -> Result<Option<Price>, CatalogError> {
     }
 }
 
-/// Returns the zones. Each is written as the letter that follows the region in its name.
+/// Returns the zones. The table contains only the letter that follows the region in the name of a
+/// zone.
 fn read_zones(row: &CsvRow<'_>, region: &str) -> Result<Vec<Zone>, CatalogError> {
     let letters = row.field_text("zones");
     let distinct: BTreeSet<char> = letters.chars().collect();

@@ -19,7 +19,7 @@ pub struct DiscoveredMemory {
 
 impl DiscoveredMemory {
     /// Stores the capacity in bytes that a registered node of this type and image reports. Returns
-    /// true if the value is lower than the stored value, or is the first.
+    /// true if the value is lower than the stored value, or if none was stored.
     pub fn observe(&mut self, type_name: &TypeName, image: &str, bytes: i64) -> bool {
         if bytes <= 0 {
             return false;

@@ -12,9 +12,9 @@ use crate::model::node_class::resolved::{Image, Variant};
 /// Selects images from those found. The result is in the order in which images are tried: newest
 /// first, then by ID.
 ///
-/// There is one image per kind of hardware. Images that are not deprecated come first, then the
-/// newest, then the last by name, then the first found (spec §10, 9 and 10). A deprecated image is
-/// used only if there is no other.
+/// The result has one image for each kind of hardware. Images that are not deprecated come first,
+/// then the newest, then the last by name, then the first found (spec §10, 9 and 10). A deprecated
+/// image is used only if there is no other.
 pub fn select_images(found: Vec<Image>) -> Vec<Image> {
     let mut best: BTreeMap<(Arch, Option<Variant>), &Image> = BTreeMap::new();
     for image in &found {
@@ -50,9 +50,9 @@ pub fn image_for<'a>(images: &'a [Image], shape: &InstanceTypeSpec) -> Option<&'
     images.iter().find(|image| is_image_compatible(image, shape))
 }
 
-/// Returns true if an image is compatible with a type. Karpenter decides this by labels. A type
-/// with two kinds of GPU lacks these labels, so Karpenter selects an image without GPU drivers for
-/// it.
+/// Returns true if an image is compatible with a type. Karpenter decides compatibility by labels. A
+/// type with two kinds of GPU lacks these labels, so Karpenter selects an image without GPU drivers
+/// for it.
 fn is_image_compatible(image: &Image, shape: &InstanceTypeSpec) -> bool {
     let (gpus, accelerators) = (!shape.gpus.is_empty(), shape.has_accelerators());
     image.arch == shape.arch

@@ -6,17 +6,17 @@ use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, InstanceType, Offering, Price};
 use crate::model::node_class::NodeClass;
 
-/// Estimated spot price if no spot prices are available, as a share of the list price. The price
-/// list has no spot prices, because they change hourly. One share for all types and zones favors
-/// none of them. It is low, so that spot remains cheaper than every on-demand type that it could
-/// replace. On the real market, a third of the list price is common.
+/// Estimated spot price if no spot prices are available, as a fraction of the list price. The price
+/// list has no spot prices, because they change hourly. One fraction for all types and zones favors
+/// none of them. The fraction is low, so that spot capacity remains cheaper than every on-demand
+/// type that it could replace. On the real market, spot prices are often a third of the list price.
 pub const SPOT_SHARE: f64 = 0.35;
 
-/// Prices have a precision of a millionth of a dollar, as in the price list.
+/// Prices are precise to a millionth of a dollar, as in the price list.
 const PRICE_UNITS: f64 = 1e6;
 
 /// Builds an instance type of a region with a node class, from its specification and its offerings
-/// in any order. `observed_memory` is the memory that its nodes have reported.
+/// in any order. `observed_memory` is the memory that nodes of this type have reported.
 pub fn instance_type(
     shape: &InstanceTypeSpec,
     region: &str,

@@ -7,11 +7,11 @@ use crate::model::instance::Arch;
 pub struct Gpu {
     /// Name, in EC2's spelling.
     pub name: String,
-    /// Manufacturer, in EC2's spelling. It also determines the resource name.
+    /// Manufacturer, in EC2's spelling. It also determines the name of the Kubernetes resource.
     pub manufacturer: String,
-    /// Number of GPUs. Zero if the type has a fraction of a GPU.
+    /// Number of GPUs. Zero if the type has only a fraction of a GPU.
     pub count: u32,
-    /// Memory of each, in MiB.
+    /// Memory of each GPU, in MiB.
     pub memory_mib: u32,
 }
 
@@ -40,7 +40,7 @@ pub struct Accelerator {
 /// A network card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkCard {
-    /// Index of the card. It can differ from its position in a list.
+    /// Index of the card. It can differ from the position of the card in a list.
     pub index: u32,
     /// Maximum number of network interfaces.
     pub enis: u32,
@@ -51,7 +51,7 @@ pub struct NetworkCard {
 pub struct InstanceTypeSpec {
     /// Name: family and size, separated by a dot.
     pub name: String,
-    /// The first architecture that Kubernetes supports.
+    /// The first architecture of the type that Kubernetes supports.
     pub arch: Arch,
     /// Number of vCPUs.
     pub vcpu: u32,
@@ -79,7 +79,7 @@ pub struct InstanceTypeSpec {
     pub cards: Vec<NetworkCard>,
     /// IPv4 addresses per network interface.
     pub ips_per_eni: u32,
-    /// Whether ENA is supported. All except the oldest types support it.
+    /// Whether ENA is supported. All types except the oldest support ENA.
     pub ena: Option<bool>,
     /// Maximum number of elastic fabric adapters, with or without an address.
     pub efa_max: u32,
@@ -106,7 +106,7 @@ pub struct InstanceTypeSpec {
 }
 
 impl InstanceTypeSpec {
-    /// Creates a type with only these values known.
+    /// Creates a type of which only these values are known.
     pub fn new(name: &str, arch: Arch, vcpu: u32, memory_mib: u32) -> Self {
         Self {
             name: name.to_owned(),

@@ -15,7 +15,7 @@ use crate::model::reservation::Reservation;
 
 /// Common prefix of the kwok provider's labels.
 const PREFIX: &str = "karpenter.kwok.sh/";
-/// Default of Kubernetes, for types without a value.
+/// Maximum number of pods for types without a value: the default of Kubernetes.
 const DEFAULT_PODS: i64 = 110;
 /// Resources that the kwok provider reserves on a node.
 const RESERVED: Resources = Resources {
@@ -60,7 +60,8 @@ fn default_available() -> bool {
     true
 }
 
-/// Parses a list of instance types. Labels that are not in the list are absent from its types.
+/// Parses a list of instance types. The types have no labels except those that follow from the
+/// list.
 pub fn parse_kwok_json(text: &str) -> Result<Catalog, CatalogError> {
     let raw: Vec<RawType> = serde_json::from_str(text).map_err(CatalogError::Json)?;
     let mut types = Vec::with_capacity(raw.len());
@@ -208,7 +209,8 @@ fn type_requirements(raw: &RawType, offerings: &[Offering]) -> Requirements {
     all
 }
 
-/// Returns the part of a name before the first dot or dash, or else its first letter.
+/// Returns the part of a name before the first dot or dash. Without either, returns the first
+/// letter of the name.
 fn family_of_name(name: &str) -> &str {
     match name.split_once(['.', '-']) {
         Some((family, _)) => family,
@@ -216,8 +218,8 @@ fn family_of_name(name: &str) -> &str {
     }
 }
 
-/// Returns the size in a name with AWS's format `family.size`. The size of other types is their
-/// number of cores.
+/// Returns the size in a type name with AWS's format `family.size`. The size of other types is
+/// their number of cores.
 fn size_of_name(name: &str) -> Option<&str> {
     let (family, size) = name.split_once('.')?;
     let plain = family.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');

@@ -43,25 +43,25 @@ pub enum NotReady {
 /// The instance types with a node class applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassCatalog {
-    /// Every type of the region. A type that the class cannot use has no available offering.
+    /// Every type of the region. A type that the class cannot use has no available offerings.
     pub catalog: Arc<Catalog>,
     /// Image ID for each type. Empty if images have not been resolved.
     pub images: BTreeMap<TypeName, String>,
-    /// Resolved resources that drift detection compares instances with. Free addresses are zero,
+    /// Resolved resources with which drift detection compares instances. Free addresses are zero,
     /// because they change with each launch. `None` if the class has not been resolved.
     pub found: Option<Arc<ResolvedNodeClass>>,
 }
 
-/// What is known of a region besides its offerings.
+/// Data about a region in addition to its offerings.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionObservations<'a> {
     /// Memory that nodes have reported.
     pub memory: &'a DiscoveredMemory,
-    /// IDs of zones with an active zonal shift, in which nothing is launched.
+    /// IDs of zones with an active zonal shift. No node is launched in these zones.
     pub shifted_zones: &'a BTreeSet<String>,
 }
 
-/// The supply of a class for its pools.
+/// The instance types that a node class supplies to its pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeClassSupply {
     /// Instance types and images, or the reason why the class cannot launch nodes.
@@ -114,7 +114,8 @@ pub type ClassSupplies = BTreeMap<NodeClassName, NodeClassSupply>;
 pub struct Classes {
     /// `None` until the first report of the provider.
     supplies: Option<Arc<ClassSupplies>>,
-    /// The last catalog of each class while it was ready. In-flight nodes still use it.
+    /// The last catalog of each class from a time when the class was ready. In-flight nodes still
+    /// use it.
     catalogs: BTreeMap<NodeClassName, Arc<Catalog>>,
 }
 
@@ -136,14 +137,14 @@ impl Classes {
         supplies.is_some_and(|all| all.values().any(NodeClassSupply::is_unresolved))
     }
 
-    /// The current catalog of a class, or the last one while it was ready. `None` if there was
-    /// none.
+    /// The current catalog of a class, or its last catalog from a time when it was ready. `None` if
+    /// it was never ready.
     pub fn catalog_of(&self, class: &NodeClassName) -> Option<&Arc<Catalog>> {
         self.catalogs.get(class)
     }
 
-    /// Resolved resources that instances of a class are compared with. `None` if the class is not
-    /// ready or not resolved: then drift is unknown.
+    /// Resolved resources with which instances of a class are compared. `None` if the class is not
+    /// ready or not resolved. Drift is then unknown.
     pub fn resolved_class(
         &self,
         class: &NodeClassName,
@@ -152,7 +153,8 @@ impl Classes {
         Some((class_catalog.found.as_deref()?, class_catalog))
     }
 
-    /// Reason why a class cannot launch nodes. `None` if it can, or if the provider has no classes.
+    /// Reason why a class cannot launch nodes. `None` if the class can launch nodes, or if the
+    /// provider has no classes.
     pub fn launch_fault(&self, class: &NodeClassName) -> Option<String> {
         let class_supply = self.supplies.as_ref()?.get(class);
         let why = match class_supply.map(|class| &class.supply) {
@@ -285,7 +287,7 @@ impl Terms<'_> {
     }
 
     /// Memory that nodes of this type and image have reported. A report below half of the estimate,
-    /// or above the type's memory, is ignored as an error of the node.
+    /// or above the type's memory, is treated as an error of the node and ignored.
     fn observed_memory(&self, shape: &InstanceTypeSpec, image: &Image) -> Option<i64> {
         let estimate = capacity::usable_memory(shape, self.class);
         let sold = i64::from(shape.memory_mib) << 20;

@@ -14,11 +14,12 @@ use crate::model::overlay::Overlay;
 use crate::model::pool::Pool;
 use crate::model::requirement::{Requirement, Requirements};
 
-/// Prefix of huge page resources. Their memory is not available to other uses.
+/// Prefix of huge page resources. Memory of huge pages is not available to other uses.
 const HUGE_PAGES: &str = "hugepages-";
 
 /// Catalogs of the pools of a cluster that differ from the plain catalog because of node classes or
-/// overlays. Created again if the configuration, the catalog or a class changes. Lookups are cheap.
+/// overlays. They are created again if the configuration, the catalog or a class changes. Lookups
+/// are cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolCatalogs {
     by_pool: BTreeMap<PoolName, Arc<Catalog>>,
@@ -74,11 +75,11 @@ impl PoolCatalogs {
 
 /// Applies overlays in order to the catalog of a pool. Unchanged types are shared.
 ///
-/// Price and capacity are independent. The first overlay that sets the price of an offering, or a
-/// resource of a type, takes precedence. Adjustments always apply to the price in the catalog. Two
-/// overlays with the same weight for the same offering are not an error: their order decides for
-/// this offering only. Karpenter drops one of the two completely, so a new instance type can
-/// disable an unrelated overlay. Source: spec/scheduling.md §3.4.
+/// An overlay changes price and capacity independently. The first overlay that sets the price of an
+/// offering, or a resource of a type, takes precedence. Adjustments always apply to the price in
+/// the catalog. It is no error if two overlays with the same weight change the same offering: their
+/// order decides, for this offering only. Karpenter drops one of the two completely, so a new
+/// instance type can disable an unrelated overlay. Source: spec/scheduling.md §3.4.
 pub fn with_overlays<'a>(
     catalog: &'a Catalog,
     overlays: &[Overlay],

@@ -1,4 +1,4 @@
-//! The offerings of EC2 in a region: types, zones and prices, with their age.
+//! The offerings of EC2 in a region: types, zones and prices, and how old these data are.
 //!
 //! Only responses with data are stored. An empty response is an error of the API and removes
 //! nothing. Source: spec/aws.md §4.1 and §4.8.
@@ -22,8 +22,8 @@ pub enum PriceSource {
     Shipped {
         /// Month of the prices.
         month: &'static str,
-        /// Region of the prices. It may differ from the region in use. Relative prices of types are
-        /// then about the same.
+        /// Region of the prices. It may differ from the region in use, because the relative prices
+        /// of types are about the same in all regions.
         region: &'static str,
     },
     /// A table from the user.
@@ -58,7 +58,7 @@ pub struct Region {
     pub shapes: BTreeMap<TypeName, Arc<InstanceTypeSpec>>,
     /// Zones in which each type is available.
     pub sold: BTreeMap<TypeName, BTreeSet<Zone>>,
-    /// IDs of zones, as far as known. They are the same in every account.
+    /// IDs of zones, as far as known. The ID of a zone is the same in every account.
     pub zone_ids: BTreeMap<Zone, String>,
     /// List prices by type.
     pub list: BTreeMap<TypeName, Price>,

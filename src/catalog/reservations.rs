@@ -27,8 +27,8 @@ impl Catalog {
             .collect()
     }
 
-    /// Returns the catalog with these reservations, each for a type in a zone, instead of its
-    /// current ones. Reservations of unknown types are ignored.
+    /// Returns the catalog with these reservations, each for a type in a zone. They replace its
+    /// current reservations. Reservations of unknown types are ignored.
     #[must_use]
     pub fn with_reservations(
         &self,
@@ -48,7 +48,7 @@ impl Catalog {
     }
 }
 
-/// Returns the type with these reservations instead of its current ones.
+/// Returns the type with its current reservations replaced by these.
 pub(super) fn with_reserved_offerings(
     plain: &InstanceType,
     reservations: Vec<(Zone, Reservation)>,

@@ -96,7 +96,8 @@ fn shape_labels(shape: &InstanceTypeSpec) -> Vec<(&'static str, Option<String>)>
     all
 }
 
-/// Adds the operating systems. Windows does not support Arm, so such a type has none.
+/// Adds the operating systems. Windows does not support Arm, so an Arm type with Windows images has
+/// no operating system.
 pub fn add_operating_system(all: &mut Requirements, shape: &InstanceTypeSpec, family: AmiFamily) {
     let os = match (family.windows_build(), shape.arch) {
         (None, _) => Requirement::is_in(["linux"]),
@@ -143,7 +144,7 @@ pub fn add_placement(
     requirements.add(labels::PLACEMENT_GROUP_PARTITION, partition);
 }
 
-/// Adds zones and capacity types of the offerings, and every missing label as absent.
+/// Adds zones and capacity types of the offerings, and sets every missing label to absent.
 pub fn complete_labels(all: &mut Requirements, offerings: &[Offering]) {
     let zones: BTreeSet<&str> = offerings.iter().map(|it| it.zone.as_str()).collect();
     let bought = offerings.iter().map(|it| it.capacity_type.as_str());

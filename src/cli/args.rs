@@ -126,7 +126,7 @@ pub(crate) fn long_options(command: &Command) -> BTreeSet<String> {
         .collect()
 }
 
-/// Adds the second dash to long options that are written with one.
+/// Adds the second dash to long options that are written with one dash.
 pub(crate) fn with_two_dashes(
     arguments: impl Iterator<Item = OsString>,
     long: &BTreeSet<String>,

@@ -1,12 +1,12 @@
-//! Notes on a cluster for `outrigger status` and `outrigger top`: what is unusual, and what waits
-//! for an approval.
+//! Notes on a cluster for `outrigger status` and `outrigger top`: unusual conditions, and changes
+//! that wait for an approval.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::views::status::{ClusterStatus, Paused};
 use crate::host::text::bounded_line;
 
-/// Describes what is unusual about a cluster, one line each.
+/// Describes each unusual condition of a cluster in one line.
 pub fn cluster_notes(status: &ClusterStatus, now: Timestamp) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(why) = &status.held_by {
@@ -32,7 +32,7 @@ pub fn cluster_notes(status: &ClusterStatus, now: Timestamp) -> Vec<String> {
     notes
 }
 
-/// Describes what waits for an approval, with the command that approves it.
+/// Describes each change that waits for an approval, with the command that approves it.
 pub fn pending_approvals(status: &ClusterStatus) -> impl Iterator<Item = String> {
     let change = status.unaccepted.iter().map(|approval| {
         let (nodes, total, id) = (approval.nodes, approval.total, &approval.id);

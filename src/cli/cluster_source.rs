@@ -54,11 +54,11 @@ pub(crate) struct ClusterSource {
 /// The clusters with their current state.
 #[derive(Default)]
 pub(crate) struct LoadedClusters {
-    /// The clusters whose state was read, each with what is missing from it.
+    /// The clusters whose state was read, each with a description of missing parts.
     pub(crate) states: Vec<(State, Option<String>)>,
-    /// The clusters whose state could not be read, with the cause. Already printed.
+    /// The clusters whose state could not be read, each with its cause, which was already printed.
     pub(crate) unseen: Vec<(ClusterName, String)>,
-    /// Whether the state of any cluster is missing or incomplete. Already printed.
+    /// Whether the state of any cluster is missing or incomplete. The cause was already printed.
     pub(crate) failed: bool,
 }
 
@@ -131,8 +131,8 @@ impl ClusterSource {
         ))
     }
 
-    /// Reads the state of a cluster from a file. The usage of other clusters is unknown and counts
-    /// as zero.
+    /// Reads the state of a cluster from a file. The usage of other clusters is unknown and is
+    /// treated as zero.
     fn load_from_file(
         &self,
         cluster: Cluster,
@@ -157,7 +157,7 @@ impl ClusterSource {
     }
 }
 
-/// Prints what is missing on stderr.
+/// Prints on stderr which parts of the observed state are missing.
 #[cfg(feature = "daemon")]
 fn print_missing(observed: Vec<ObservedCluster>) -> LoadedClusters {
     let mut all = LoadedClusters::default();

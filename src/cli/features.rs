@@ -11,7 +11,7 @@ pub(super) const COMPILED: &[&str] = &[
     "otlp",
 ];
 
-/// The build that has every verb.
+/// The command that builds a binary with every verb.
 pub(super) const EVERY_VERB: &str = "cargo build --release --features aws builds all verbs; the \
                                      packages in docs/INSTALL.md contain such a build";
 

@@ -19,7 +19,8 @@ use crate::config::diagnostic::Diagnostic;
 use crate::config::format::format;
 use crate::host::files::{self, FilesError};
 
-/// Exit codes, as in Terraform: `--check` found files to change; a file is unreadable or not HCL.
+/// Exit codes, as in Terraform: the first if `--check` found files to change, the second if a file
+/// is unreadable or not HCL.
 const CHANGES: u8 = 3;
 const BROKEN: u8 = 2;
 
@@ -159,7 +160,7 @@ fn rewrite_file(path: &Path, old: &str, new: &str) -> io::Result<()> {
     })
 }
 
-/// Overwrites the content of an open file, and truncates the file to it.
+/// Overwrites the content of an open file, and then truncates the file to the new length.
 fn write_content(file: &File, text: &str) -> io::Result<()> {
     file.write_all_at(text.as_bytes(), 0)?;
     file.set_len(text.len() as u64)

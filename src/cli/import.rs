@@ -194,7 +194,7 @@ fn write_files(directory: &Path, imported: &Imported) -> anyhow::Result<()> {
         files.push((CLUSTERS, CLUSTER_EXAMPLE));
     }
     files.extend(imported.parts.iter().map(|part| (part.file, part.text.as_str())));
-    // Checked before any file is written.
+    // All paths are checked before any file is written.
     let mut paths = files.iter().map(|(name, _)| directory.join(name));
     if let Some(path) = paths.find(|path| path.exists()) {
         bail!("cannot write {}: the file exists", path.display());

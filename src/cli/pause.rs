@@ -26,7 +26,7 @@ const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 366);
 /// Time limit for all requests to the cluster.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Attempts to write the Lease if other clients change it at the same time.
+/// Maximum number of attempts to write the Lease if other clients change it at the same time.
 const TRIES: u32 = 5;
 
 /// A cluster, or one of its pools, with the options to change it.
@@ -90,7 +90,7 @@ pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<Exi
         return Ok(ExitCode::FAILURE);
     };
     target.find_pool(&cluster)?;
-    // The end of a pause is a whole second.
+    // The end of a pause is rounded down to a whole second.
     let until =
         arguments.span.map(|span| Timestamp::from_second((clock::now() + span).as_second()));
     let pause = Pause { until: until.transpose()?, reason: arguments.reason.clone() };
@@ -115,7 +115,7 @@ impl PauseTarget {
         choose_cluster(config.clusters, Some(&self.cluster)).map(Some)
     }
 
-    /// Describes what is paused or resumed.
+    /// Describes the cluster or pool that is paused or resumed.
     pub(super) fn describe_target(&self) -> String {
         match &self.pool {
             Some(pool) => format!("pool {pool} of cluster {}", self.cluster),
@@ -182,7 +182,7 @@ async fn update_annotation(
         };
         match lease::write_annotations(&connection, &patch).await {
             Ok(_) => return Ok(true),
-            // Another client has changed, created or deleted it.
+            // Another client has changed, created or deleted the Lease.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => return Err(error.into()),
         }

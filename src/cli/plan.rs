@@ -14,7 +14,7 @@ use crate::plan::render::{FORMAT_VERSION, RenderedPlan};
 /// The exit code of `--detailed-exitcode` if the plan would launch or disrupt nodes.
 const WORK: u8 = 2;
 
-/// The exit code if the verb could not run, also because of wrong arguments.
+/// The exit code if the verb could not run, for example because of wrong arguments.
 const COULD_NOT_RUN: u8 = 1;
 
 /// The meaning of the exit codes.

@@ -31,7 +31,7 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
     let mut origin = ConfigSource::new(arguments.config.config_sources(), directory.as_deref());
     let read = runtime.block_on(async {
         let mut signals = Signals::listen()?;
-        // Reading the configuration can take long, for example to call AWS.
+        // Reading the configuration can take long, for example because of calls to AWS.
         tokio::select! {
             read = origin.read_config() => Ok(Some((read, signals))),
             () = signals.stop.wait_for_signal() => Ok::<_, RunError>(None),
@@ -61,7 +61,7 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
     let (level, traces) = report_log::init(telemetry.log_format, telemetry.log_level, endpoint);
     drop(entered);
     let ran = {
-        // Dropping it sends the remaining traces, which needs the runtime.
+        // Dropping `traces` sends the remaining traces, which needs the runtime.
         let _traces = traces;
         runtime.block_on(daemon::run(to_desired_config(config), level, Driven(origin), signals))
     };
@@ -77,7 +77,7 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
     }
 }
 
-/// Returns the exit code of a daemon that does not start. systemd does not retry `BAD_CONFIG`.
+/// Returns the exit code of a daemon that fails to start. systemd does not retry `BAD_CONFIG`.
 fn startup_failure(is_retryable: bool) -> ExitCode {
     ExitCode::from(if is_retryable { FAILED } else { BAD_CONFIG })
 }

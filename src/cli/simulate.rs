@@ -38,7 +38,7 @@ use crate::sim::{Setup, World};
 const TERMINAL_SPEED: f64 = 1200.0;
 /// The shortest time between two updates of the status line.
 const STATUS: Duration = Duration::from_millis(80);
-/// Violations printed for each seed.
+/// Maximum number of violations that are printed for each seed.
 const VIOLATIONS: usize = 5;
 /// Clears the line the cursor is on.
 const CLEAR: &str = "\r\u{1b}[2K";
@@ -226,7 +226,8 @@ fn run_setup(
     stage.print_summary(&world, sampler.samples())?;
     let day = Day { start, samples: sampler.samples(), lines: &lines };
     write_outputs(&day, &world, arguments)?;
-    // After the printed part, the simulation continues to check the invariants of its end state.
+    // After the printed part, the simulation runs on to its end state and checks the invariants
+    // there.
     let violations = world.run_and_check();
     for violation in violations.iter().take(VIOLATIONS) {
         super::print_error_line(&format!("Error: {violation}"));

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 
 use crate::host::files::FILE_BYTES;
 
-/// Ten times the size of the state of 100,000 pods.
+/// Size limit of a cluster's state: ten times the size of the state of 100,000 pods.
 const STATE_BYTES: u64 = 4 << 30;
 
 /// Reads standard input up to the size limit of a configuration file.

@@ -2,7 +2,7 @@
 
 // Durations, quantities and percentages as short strings.
 pub mod format;
-// Tables without widths: columns, rows, sort order.
+// Tables before their layout: columns, rows, sort order.
 pub mod table;
 // Column widths for a given screen width.
 pub mod column_layout;

@@ -23,7 +23,7 @@ struct ConfigEntry {
 }
 
 impl ConfigValues {
-    /// Hash of the configuration. It is the same on every host and for every build.
+    /// Hash of the configuration. The hash is the same on every host and for every build.
     pub fn config_hash(&self) -> u32 {
         let mut all = String::new();
         for (place, arguments) in &self.0 {
@@ -107,7 +107,7 @@ impl fmt::Debug for ConfigValues {
     }
 }
 
-/// The keys of both, in order.
+/// The keys of both maps, in order.
 fn union_keys<'a, K: Ord, V>(
     one: &'a BTreeMap<K, V>,
     other: &'a BTreeMap<K, V>,

@@ -32,7 +32,7 @@ pub(super) enum ParsedArgument {
     Whole(i64),
     Number(f64),
     PriceAdjustment(PriceAdjustment),
-    /// `None` is `"never"`.
+    /// A duration; `None` means `"never"`.
     Duration(Option<SignedDuration>),
     Allowance(BudgetNodes),
     Rate(Rate),

@@ -32,7 +32,7 @@ pub(super) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// A copy with a different scope.
+    /// A copy of the decoder with a different scope.
     pub(super) fn with_scope<'b>(&self, scope: &'b EvalScope) -> Decoder<'b>
     where
         'a: 'b,
@@ -253,7 +253,7 @@ pub(super) fn check_names(
     }
 }
 
-/// The error of a value. It does not show the value of the argument `hidden`.
+/// The error of a value. The error does not show the value of the argument `hidden`.
 fn invalid_argument(
     attr: &Attr,
     fault: ConversionError,

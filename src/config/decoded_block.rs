@@ -33,7 +33,7 @@ pub(super) struct DecodedBlock {
     pub(super) header: Span,
     pub(super) label: Option<(String, Span)>,
     pub(super) arguments: BTreeMap<&'static str, DecodedArgument>,
-    /// Arguments that the block evaluates itself.
+    /// Arguments whose expressions are evaluated by the code of the block.
     pub(super) exprs: BTreeMap<&'static str, Expr>,
     /// Invalid arguments. They are not reported as missing.
     pub(super) faulty: Vec<&'static str>,
@@ -43,7 +43,7 @@ pub(super) struct DecodedBlock {
 }
 
 impl SpannedDiagnostic {
-    /// Reports it as a diagnostic of this block.
+    /// Reports this error as a diagnostic of the block.
     pub(super) fn report(self, section: &DecodedBlock) {
         section.reporter.add(self.within(&section.title));
     }
@@ -68,12 +68,12 @@ impl DecodedBlock {
         self.arguments.get(name)
     }
 
-    /// Reports if the argument is set, even to an invalid value.
+    /// Returns whether the argument is set, even to an invalid value.
     pub(super) fn is_set(&self, name: &str) -> bool {
         self.arguments.contains_key(name) || self.faulty.contains(&name)
     }
 
-    /// Reports if any of the arguments is set, even to an invalid value.
+    /// Returns whether any of the arguments is set, even to an invalid value.
     pub(super) fn is_any_set(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.is_set(name))
     }
@@ -121,7 +121,7 @@ impl DecodedBlock {
     }
 }
 
-/// Defines methods that return the value of an argument of one type: nothing if the argument is
+/// Defines methods that return the value of an argument of one type: `None` if the argument is
 /// missing or has another type.
 macro_rules! value_getters {
     ($(

@@ -126,7 +126,7 @@ codes! {
 /// A place in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Line, from one.
+    /// Line number, from one.
     pub line: usize,
     /// Column in characters, from one.
     pub column: usize,
@@ -145,9 +145,9 @@ pub struct SourceRange {
     pub end: Position,
     /// A label for this range; may be empty.
     pub label: String,
-    /// The block around it (`pool "general"`).
+    /// The block around the range (`pool "general"`).
     pub context: Option<String>,
-    /// The line on which it starts. `None` if the line may contain a sensitive value.
+    /// The line on which the range starts. `None` if the line may contain a sensitive value.
     pub code: Option<String>,
 }
 
@@ -164,7 +164,7 @@ pub struct Diagnostic {
     pub detail: String,
     /// The main range, then related ranges. Empty if the diagnostic is not about a file.
     pub ranges: Vec<SourceRange>,
-    /// A hint how to fix it.
+    /// A hint on how to fix the problem.
     pub help: Option<String>,
     /// Names in the expression and their values (`each.key`, `is "demo"`).
     pub values: Vec<(String, String)>,
@@ -315,7 +315,7 @@ fn wrap_text(text: &str, indent: &str) -> String {
     out
 }
 
-/// Maximum number of characters shown of a line, and how many of them before the range.
+/// Maximum number of characters shown of a line, and the maximum before the range.
 const SHOWN_MAX: usize = 110;
 const BEFORE_MAX: usize = 60;
 

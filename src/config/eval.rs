@@ -88,7 +88,7 @@ impl NamedValue {
 }
 
 /// The named values an expression may use: for each first name (`var`), each second name with its
-/// value. The value is `None` if it has an error itself.
+/// value. The value is `None` if its evaluation failed.
 #[derive(Debug, Default)]
 pub(super) struct EvalScope {
     pub(super) roots: BTreeMap<&'static str, BTreeMap<String, Option<NamedValue>>>,
@@ -106,7 +106,7 @@ impl EvalScope {
     }
 }
 
-/// A name defined by a `for`, by `each` or by `templatefile`, linked to the outer ones.
+/// A name defined by a `for`, by `each` or by `templatefile`, linked to the outer names.
 #[derive(Clone, Copy)]
 pub(super) struct Frame<'a> {
     pub(super) name: &'a str,
@@ -127,7 +127,8 @@ pub(super) struct Evaluator<'a> {
     /// The sensitive values found so far.
     pub(super) secrets: SecretTexts,
     steps: Cell<u64>,
-    /// Names of sensitive Terraform outputs, which are omitted. A reference to one gets a hint.
+    /// Names of sensitive Terraform outputs, which are omitted. The error of a reference to an
+    /// omitted output gets a hint.
     left_out: RefCell<BTreeSet<String>>,
 }
 
@@ -146,7 +147,7 @@ impl<'a> Evaluator<'a> {
         self.left_out.borrow_mut().extend(names);
     }
 
-    /// Evaluates an expression and reports if the value is sensitive.
+    /// Evaluates an expression and returns whether the value is sensitive.
     pub(super) fn evaluate(
         &self,
         expr: &Expr,

@@ -208,13 +208,13 @@ fn type_of(value: Vec<Token>) -> Vec<Token> {
     ]
 }
 
-/// The number of tokens of this kind before the first other one.
+/// The number of tokens of this kind before the first token of another kind.
 fn count_leading<'a>(tokens: impl Iterator<Item = &'a Token>, kind: TokenKind) -> usize {
     tokens.take_while(|token| token.kind == kind).count()
 }
 
-/// One line: its start, its assignment and its comment. The last two are aligned with those of the
-/// adjacent lines.
+/// One line: its start, its assignment and its comment. The assignment and the comment are aligned
+/// with those of the adjacent lines.
 struct FormattedLine {
     /// Token indices of its start, its assignment, its comment and its end.
     bounds: [usize; 4],
@@ -237,12 +237,12 @@ impl FormattedLine {
         Self { bounds: [begins, assign, comment, ends] }
     }
 
-    /// Whether its first, second or third part has tokens.
+    /// Whether the first, second or third part of the line has tokens.
     fn has_part(&self, number: usize) -> bool {
         self.bounds[number] < self.bounds[number + 1]
     }
 
-    /// The tokens of its first, second or third part.
+    /// The tokens of the first, second or third part of the line.
     fn part<'a>(&self, number: usize, all: &'a mut [Token]) -> &'a mut [Token] {
         &mut all[self.bounds[number]..self.bounds[number + 1]]
     }

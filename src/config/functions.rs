@@ -51,7 +51,7 @@ pub(super) struct Environment<'a> {
 pub enum ParameterState {
     /// Its value.
     Text(String),
-    /// It cannot be read: the reason, without a full stop.
+    /// The parameter cannot be read: the reason, without a full stop.
     Unreadable(String),
     /// Parameters are not read: the mock value is used.
     Unasked,
@@ -70,14 +70,14 @@ impl Environment<'_> {
 /// An error of a function.
 #[derive(Debug)]
 pub(super) struct FunctionError {
-    /// The invalid argument, if it is a single one.
+    /// The index of the invalid argument, if only one argument is invalid.
     pub(super) arg: Option<usize>,
     /// The message, without a full stop.
     pub(super) text: String,
 }
 
 impl FunctionError {
-    /// An error of this argument.
+    /// An error caused by this argument.
     fn at_argument(arg: usize, text: impl Into<String>) -> Self {
         let (arg, text) = (Some(arg), text.into());
         Self { arg, text }

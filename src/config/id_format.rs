@@ -93,7 +93,7 @@ const EKS_NAME_MAX: usize = 100;
 const ALIAS_MAX: usize = 30;
 
 impl IdFormat {
-    /// Reports if a string has this format.
+    /// Returns whether a string has this format.
     pub fn is_valid(self, text: &str) -> bool {
         match self {
             Self::Filled => !text.trim().is_empty(),
@@ -174,14 +174,14 @@ pub(super) fn parse_alias(text: &str) -> Option<(AmiFamily, &str)> {
     (is_valid && (latest || family.windows_build().is_none())).then_some((family, version))
 }
 
-/// Reports if a string has 1 to `max` characters, each a letter, a digit or one of `others`.
+/// Returns whether a string has 1 to `max` characters, each a letter, a digit or one of `others`.
 fn consists_of(text: &str, max: usize, others: &str) -> bool {
     !text.is_empty()
         && text.len() <= max
         && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
 }
 
-/// Reports if a string is a valid Kubernetes name. Source: Kubernetes, object names and ids.
+/// Returns whether a string is a valid Kubernetes name. Source: Kubernetes, object names and ids.
 fn is_dns(text: &str, max: usize, others: &str) -> bool {
     consists_of(text, max, others)
         && text.starts_with(is_lower_or_digit)
@@ -231,7 +231,7 @@ fn is_https(text: &str) -> bool {
             .all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | '<' | '>' | '`'))
 }
 
-/// Reports if a string is a URL with one of these schemes, a host and a port.
+/// Returns whether a string is a URL with one of these schemes, a host and a port.
 fn is_service(text: &str, schemes: &[&str]) -> bool {
     let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme));
     rest.is_some_and(|rest| is_https(&format!("https://{rest}")) && has_port(rest))

@@ -64,7 +64,7 @@ fn part_fault(text: &str, what: &str) -> Option<String> {
     })
 }
 
-/// Reports if a string is `host:port`.
+/// Returns whether a string is `host:port`.
 pub(super) fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else {
         return false;
@@ -82,7 +82,7 @@ pub(super) fn is_address(text: &str) -> bool {
     host_fine && port.chars().all(|c| c.is_ascii_digit()) && port.parse::<u16>().is_ok()
 }
 
-/// Reports if a name matches a pattern, in which `*` is any number of characters.
+/// Returns whether a name matches a pattern, in which `*` is any number of characters.
 pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else {

@@ -29,7 +29,8 @@ pub(super) fn resolve_locals(
             reporter.add(finding);
         }
     }
-    // Every name is in scope from the start: a name without a value so far is not unknown.
+    // Every name is in scope from the start, so that a name without a value yet is not reported as
+    // unknown.
     let names = attrs.keys().map(|name| ((*name).to_owned(), None));
     scope.roots.insert("local", names.collect());
     for name in dependency_order(reporter, &attrs) {
@@ -113,7 +114,7 @@ fn dependency_order<'a>(reporter: &Reporter, attrs: &BTreeMap<&'a str, &'a Attr>
             }
         }
     }
-    // A name is in several maps only as the same name in `attrs`.
+    // Each sorted name is a key of `attrs`, from which the result borrows it.
     sorted.iter().filter_map(|name| attrs.get_key_value(name)).map(|(name, _)| *name).collect()
 }
 

@@ -124,7 +124,7 @@ fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<SpannedD
     Some(finding.help("write for_each = { for … : key => value }, or a list of strings"))
 }
 
-/// Lowers all blocks.
+/// Converts all blocks to model types.
 pub(super) fn lower_blocks(reader: &Decoder<'_>) -> Config {
     let installation = installation::lower_installation(reader);
     let (batching, scheduling) = scheduler::lower_scheduler(reader);
@@ -169,7 +169,7 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>) -> Config {
         overlay::check_conflicts(&overlays, &lowered);
         buffer::check_clusters(&buffers, &lowered);
     }
-    // Errors so far are reported more precisely elsewhere.
+    // This check runs only without earlier errors, which are reported more precisely.
     if !reader.reporter.has_errors() {
         let with_classes = clusters.iter().map(|draft| &draft.cluster).zip(&all_used);
         for (cluster, used) in with_classes.filter(|(cluster, _)| made_by_ec2(cluster)) {
@@ -181,7 +181,7 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>) -> Config {
     Config { clusters, fleet, telemetry, ..Config::default() }
 }
 
-/// Reports if EC2 launches the nodes of a cluster.
+/// Returns whether EC2 launches the nodes of a cluster.
 fn made_by_ec2(cluster: &Cluster) -> bool {
     cluster.simulated.is_none() && cluster.exec.is_none()
 }

@@ -65,7 +65,8 @@ impl SpannedDiagnostic {
         self
     }
 
-    /// Marks it as the second definition of what is defined at the span `first`.
+    /// Marks the diagnostic as a second definition of the object that is defined at the span
+    /// `first`.
     pub(super) fn duplicate_of(self, first: Span) -> Self {
         self.label("second definition").also(first, "first definition")
     }
@@ -176,7 +177,7 @@ impl Reporter {
         range
     }
 
-    /// Reports if any error was found.
+    /// Returns whether any error was found.
     pub(super) fn has_errors(&self) -> bool {
         let found = self.found.borrow();
         found.iter().any(|(_, problem)| problem.severity == Severity::Error)

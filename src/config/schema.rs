@@ -1,5 +1,5 @@
-//! Types of the schema: blocks and arguments with their types and defaults.
-//! It must not depend on the effect of any argument.
+//! Types of the schema: blocks and arguments with their types and defaults. These types must not
+//! depend on the effect of any argument.
 //!
 //! The decoder checks the configuration against these tables. The reference in
 //! docs/CONFIGURATION.md is generated from them.
@@ -44,9 +44,9 @@ pub enum ArgumentType {
     PriceAdjustment,
     /// A duration within these bounds in milliseconds, or `"never"`.
     Duration {
-        /// Shortest.
+        /// The shortest duration.
         min_ms: i64,
-        /// Longest.
+        /// The longest duration.
         max_ms: i64,
         /// Accepts `"never"`.
         never: bool,
@@ -109,7 +109,7 @@ pub struct BlockType {
     pub name: &'static str,
     /// Placeholder of its label, in capitals. `None` if it has no label.
     pub label: Option<&'static str>,
-    /// How often it may occur in its parent.
+    /// How often the block may occur in its parent.
     pub repeat: Occurrence,
     /// Description.
     pub about: &'static str,

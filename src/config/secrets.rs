@@ -20,13 +20,13 @@ const ANYWHERE_MIN: usize = 4;
 /// All strings that must not be shown.
 #[derive(Debug, Default)]
 pub(super) struct SecretTexts {
-    /// In search order, the longest first: one may be a part of another.
+    /// The strings in search order, the longest first, because a string may be a part of another.
     texts: RefCell<BTreeSet<(Reverse<usize>, String)>>,
 }
 
 impl SecretTexts {
     /// Adds the strings and numbers in a value. Keys are mostly names of attributes, which messages
-    /// contain, so they are only replaced if they are quoted.
+    /// contain, so keys are only replaced if they are quoted.
     pub(super) fn add_values(&self, value: &Value) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.add_values(item)),

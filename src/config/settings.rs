@@ -95,7 +95,7 @@ pub struct SsmOutput {
 pub struct Polled {
     /// The parameter.
     pub parameter: SsmOutput,
-    /// The refresh interval. `None` means only at a reload.
+    /// The refresh interval. `None` means that the parameter is read only at a reload.
     pub every: Option<SignedDuration>,
 }
 

@@ -32,7 +32,7 @@ impl Span {
         Self { file, start, end }
     }
 
-    /// From the start of this span to the end of `other` in the same file.
+    /// Returns the span from the start of this span to the end of `other` in the same file.
     pub(super) fn up_to(self, other: Self) -> Self {
         Self { end: other.end.max(self.end), ..self }
     }

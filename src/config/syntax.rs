@@ -34,7 +34,7 @@ pub(super) struct Block {
     pub(super) body: Body,
 }
 
-/// The block type of a data source: `data "TYPE" "NAME"` counts as a block with one label.
+/// The block type of a data source: `data "TYPE" "NAME"` is treated as a block with one label.
 pub(super) fn data_of(kind: &str) -> String {
     format!("data {kind:?}")
 }
@@ -103,9 +103,9 @@ pub(super) struct Step {
 pub(super) enum StepKind {
     Name(String),
     Index(Expr),
-    /// `.*`: every element, by the names that follow.
+    /// `.*`: applies the attribute names that follow to every element.
     NameSplat,
-    /// `[*]`: every element, by all steps that follow.
+    /// `[*]`: applies all steps that follow to every element.
     Splat,
 }
 

@@ -74,7 +74,7 @@ pub(super) fn explain_error(
     error_at(ProblemCode::Syntax, cursor, detail).maybe_help(help)
 }
 
-/// The error of something that is opened here and not closed.
+/// The error of a bracket, string or heredoc that is opened here and not closed.
 fn opened_here(span: Span, detail: &str, help: &str) -> SpannedDiagnostic {
     error_at(ProblemCode::Syntax, span, detail).label("opened here").help(help)
 }
@@ -203,7 +203,7 @@ struct Open {
 }
 
 /// The mark that is not closed. If a closing brace is indented less than the line of its opening
-/// mark, that mark is suspected. Otherwise it is the innermost mark that is open at the end.
+/// mark, that mark is assumed. Otherwise, the innermost mark that is open at the end is assumed.
 fn unclosed_mark(text: &str) -> Option<Open> {
     let mut open: Vec<Open> = Vec::new();
     let mut suspect = None;

@@ -34,7 +34,8 @@ const OF_PARAMETERS: [&str; 3] = ["region", "refresh", "mock"];
 /// The default refresh interval of a parameter.
 const REFRESH: SignedDuration = SignedDuration::from_mins(5);
 
-/// All outputs, by the name of their block. `None` if some cannot be read, which is reported.
+/// All outputs, by the name of their block. `None` if some outputs cannot be read, which is
+/// reported.
 pub(super) fn read_outputs(reader: &Decoder<'_>, declared: &[DecodedBlock]) -> Option<NamedValue> {
     // All blocks are read, so that all errors are reported.
     let outputs: Vec<Option<NamedValue>> =

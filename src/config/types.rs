@@ -125,13 +125,13 @@ impl Type {
         }
     }
 
-    /// Reports if a string from the command line or environment is the value itself, not an
+    /// Returns whether a string from the command line or environment is the value itself, not an
     /// expression.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self, Self::Text | Self::Number | Self::Flag)
     }
 
-    /// Converts the value to this type, or returns where and why it does not fit.
+    /// Converts the value to this type, or returns where and why the value does not fit.
     pub(super) fn fit_value(&self, value: &Value) -> Result<Value, TypeMismatch> {
         if value.is_null() {
             return Ok(Value::Null);

@@ -22,7 +22,8 @@ pub(super) fn article(name: &str) -> &'static str {
 /// Maximum number of characters of a string that a message shows.
 pub(super) const QUOTED_MAX: usize = 60;
 
-/// The value as a message shows it: strings are quoted and shortened, lists and maps only counted.
+/// The value as a message shows it: strings are quoted and shortened, and only the sizes of lists
+/// and maps are shown.
 pub(super) fn quote_value(value: &Value) -> String {
     match value {
         Value::String(text) if text.chars().count() > QUOTED_MAX => {

@@ -22,7 +22,7 @@ pub(super) struct VariableValue {
     pub(super) source: GivenSource,
     /// The span of the value.
     pub(super) span: Span,
-    /// The severity if no such variable is declared.
+    /// The severity of the diagnostic if no such variable is declared.
     pub(super) strict: Strictness,
 }
 

@@ -28,7 +28,7 @@ use crate::model::cluster::{Cluster, Kubeconfig};
 use crate::outbound::clock_skew::http_date;
 use crate::runtime::clusters::{ClusterSet, PrepareError};
 
-/// Slower responses to a trivial request delay watches and passes.
+/// If responses to a trivial request take longer than this, watches and passes are delayed.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Maximum response size in bytes: the maximum size of a Kubernetes object.
@@ -81,7 +81,7 @@ pub(super) async fn check_api(
     };
     let client = &connection.client;
     let endpoint = ApiEndpoint::from_connection(cluster, &connection);
-    // The first answer waits for names and handshakes.
+    // The first response includes the time for name resolution and handshakes.
     let first = match scope.within(request_path(client, "/version")).await {
         Some(Ok(first)) => first,
         Some(Err(error)) => {

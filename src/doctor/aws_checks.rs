@@ -1,5 +1,5 @@
 //! Checks access to AWS for a cluster: identity, list calls, interruption queue and node classes.
-//! Results that clusters of one account and region share are requested only once.
+//! Results that are the same for all clusters of one account and region are requested only once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ async fn check_region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountRes
     });
     let identity = identity.await;
     if identity.has_failed() {
-        // Every other call would fail, too.
+        // If the identity check fails, every other call would fail, too.
         return (vec![identity], None);
     }
     let (types, network, reads) = tokio::join!(

@@ -25,7 +25,8 @@ const OTHERS: [(&str, &str, &str); 3] = [
     ("Karpenter", autoscaler_watch::NAMESPACES[1], autoscaler_watch::LEASE),
     ("Cluster Autoscaler", "kube-system", "cluster-autoscaler"),
 ];
-/// Labels of their pods. They are used if the Leases cannot be read; the daemon reads pods anyway.
+/// Labels of the pods of other autoscalers. The check uses the pods if the Leases cannot be read.
+/// The daemon needs the permission to read pods anyway.
 const PODS: [(&str, &str); 3] = [
     ("Karpenter", "app.kubernetes.io/name=karpenter"),
     (
@@ -115,7 +116,7 @@ async fn check_autoscalers(client: &Client, mode: ManagementMode) -> Check {
             Err(why) => unread = unread.or(Some((autoscaler, why))),
         }
     }
-    // Without leader election there is no Lease, so the pods are checked.
+    // An autoscaler without leader election has no Lease, so its pods are checked.
     for (autoscaler, labels) in PODS {
         let pods: Api<Pod> = Api::all(client.clone());
         let wanted = ListParams::default().labels(labels);
@@ -190,7 +191,7 @@ async fn check_priority(client: &Client, lease: &LeaseName) -> Check {
             let schema = all.items.iter().find(|item| item.metadata.uid == one);
             priority_finding(schema.map_or("(deleted)", |schema| schema.metadata.name.as_str()))
         }
-        // The two rendered FlowSchemas separate these requests; the default ones do not.
+        // The two rendered FlowSchemas separate these requests. The default FlowSchemas do not.
         _ if one != other => Check::ok(name, "FlowSchemas separate Lease requests from all others"),
         _ => {
             let why = format!("FlowSchema {one} handles all requests, and its name cannot be read");

@@ -15,7 +15,7 @@ pub enum DoctorCode {
     FileExposed,
     /// The daemon's user cannot read a file.
     FileOfRoot,
-    /// The unit hides a path.
+    /// The systemd unit hides a path from the daemon.
     HomeHidden,
     /// The API server is too old.
     VersionOld,

@@ -1,4 +1,5 @@
-//! Checks that the instances of a cluster were launched for the API server that is reached.
+//! Checks that the instances of a cluster were launched for the API server that this host connects
+//! to.
 
 use std::sync::Arc;
 
@@ -38,7 +39,8 @@ pub(super) async fn check_instances(
     let listed = Lister::default();
     let listed = listed.list(account, &cluster.installation, &cluster.name).await?;
     let (mut state, now) = (State::default(), clock::now());
-    // An unreadable Lease is reported by its own check. In that case, nothing counts as approved.
+    // A different check reports an unreadable Lease. In that case, no difference counts as
+    // approved.
     let lease = lease::read_annotations(connection).await.ok().flatten();
     state.notes = LeaseAnnotations::from_lease(lease.as_ref(), &LeaseAnnotations::default());
     let cluster = Arc::new(cluster.clone());

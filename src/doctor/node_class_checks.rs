@@ -28,7 +28,7 @@ use crate::providers::aws::images::{Images, to_resolve_error};
 use crate::providers::aws::launchable_class::{LaunchableClass, validate_user_data};
 use crate::providers::aws::{dry_run, instance_profiles};
 
-/// A zone with fewer free addresses is used up by the next scale-out.
+/// The next scale-out may use up the addresses of a zone that has fewer free addresses than this.
 const ADDRESSES: u32 = 16;
 
 /// The fix for a missing permission.
@@ -137,7 +137,7 @@ impl NodeClassCheck<'_> {
             return Check::skipped("launch", &format!("not tried: {why}"), None);
         }
         if !has_profile {
-            // The dry run would fail with a profile that is created only at launch.
+            // A dry run would fail with a profile that the daemon creates only at the first launch.
             let configs = requests.iter_mut().flat_map(|request| &mut request.configs);
             configs.for_each(|config| config.template.profile = None);
         }

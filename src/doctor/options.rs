@@ -9,8 +9,8 @@ use crate::doctor::codes::DoctorCode;
 use crate::doctor::report::Check;
 use crate::host::clock;
 
-/// Checks that can be skipped. The configuration is always checked, because it determines the
-/// others.
+/// Checks that can be skipped. The configuration is always checked, because it determines the other
+/// checks.
 pub(crate) const TOPICS: [&str; 14] = [
     "host",
     "kubeconfig",
@@ -40,7 +40,7 @@ pub(crate) struct DoctorRun {
 }
 
 impl DoctorRun {
-    /// Runs all topics except these, starting now.
+    /// Selects all topics except these. The time limit begins now.
     pub(crate) fn new(skip: impl IntoIterator<Item = String>) -> Self {
         Self { skip: skip.into_iter().collect(), until: clock::monotonic_now() + TOTAL }
     }
@@ -51,7 +51,7 @@ impl DoctorRun {
         self.skip.contains(topic).then(|| Check::left_out(topic, why))
     }
 
-    /// Runs an immediate check.
+    /// Runs a check that does not wait for anything.
     pub(crate) fn check_now(&self, topic: &str, check: impl FnOnce() -> Check) -> Check {
         self.skipped_topic(topic).unwrap_or_else(check)
     }
@@ -71,7 +71,7 @@ impl DoctorRun {
         }
     }
 
-    /// Runs work within the time limit, or returns `None` on a timeout.
+    /// Runs `work` within the time limit, or returns `None` on a timeout.
     pub(crate) async fn within<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let left = self.until.duration_since(clock::monotonic_now());
         timeout(LIMIT.min(left), work).await.ok()

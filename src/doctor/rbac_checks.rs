@@ -15,14 +15,14 @@ use crate::host::text;
 use crate::kubernetes::rbac::{RbacRule, needed_rules};
 use crate::model::cluster::Cluster;
 
-/// Access reviews in parallel.
+/// Number of access reviews that run in parallel.
 const AT_ONCE: usize = 8;
 
 /// The result for one verb.
 enum AccessAnswer {
     Allowed,
     Denied,
-    /// The request failed, with the error.
+    /// The request failed. The value is the error.
     Silent(String),
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::host::text;
 
-/// The longest fix, in characters: a rule, or a command with a few paths in it.
+/// Maximum length of a fix in characters. A fix is a rule, or a command with a few paths.
 const FIX_CHARS: usize = 800;
 
 /// Escape sequences for terminal colours.
@@ -18,11 +18,11 @@ const PLAIN: &str = "\u{1b}[0m";
 /// Status of a check, in order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckStatus {
-    /// Passed.
+    /// The check passed.
     Ok,
-    /// The user skipped it.
+    /// The user skipped the check.
     LeftOut,
-    /// It could not be checked.
+    /// The check could not run.
     Skipped,
     /// The daemon works, but the finding should be fixed.
     Warning,
@@ -41,7 +41,8 @@ impl CheckStatus {
         }
     }
 
-    /// The exit code if this is the worst status. Checks skipped by the user do not count.
+    /// The exit code of a run in which this is the worst status. Checks skipped by the user do not
+    /// count.
     fn exit_code(self) -> u8 {
         match self {
             Self::Ok | Self::LeftOut => 0,
@@ -153,7 +154,7 @@ impl Check {
             "" => String::new(),
             finding => format!(": {finding}"),
         };
-        // A configuration finding already has its code as the name.
+        // The name of a check of the configuration is already the code of its finding.
         let code = self.code.filter(|code| *code != self.name);
         let code = code.map_or_else(String::new, |code| format!(" [{code}]"));
         let name = &self.name;
@@ -182,7 +183,7 @@ impl Check {
 /// All checks of a run.
 #[derive(Debug)]
 pub struct DoctorReport(
-    /// In the order of the run.
+    /// The checks, in the order in which they ran.
     pub Vec<Check>,
 );
 
@@ -192,7 +193,7 @@ impl DoctorReport {
         states.max().unwrap_or(CheckStatus::Ok)
     }
 
-    /// The exit code: that of the worst check.
+    /// The exit code of the run, which depends on the worst check.
     pub fn exit_code(&self) -> u8 {
         self.worst_status().exit_code()
     }

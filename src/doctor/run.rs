@@ -13,7 +13,7 @@ use crate::model::cluster::{Cluster, ManagementMode};
 use crate::runtime::clusters::ClusterSet;
 use crate::runtime::config_source;
 
-/// Clusters that are checked in parallel. Most of the time is spent waiting.
+/// Number of clusters that are checked in parallel. The checks spend most of the time waiting.
 const AT_ONCE: usize = 8;
 
 /// The requested cluster does not exist.

@@ -1,19 +1,19 @@
-//! Decides whether an instance of another autoscaler may be adopted, by its tags.
+//! Decides by the tags of an instance of another autoscaler whether it may be adopted.
 
 use thiserror::Error;
 
 use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_INSTALLATION, TAG_OWNED, TAG_POOL};
 use crate::model::labels::Labels;
 
-/// Checks that an instance may be adopted: its tags must name the same cluster and pool, in
-/// Karpenter's format, and no different installation. Otherwise returns the reason. Source:
-/// spec/aws.md §5.5 (Karpenter's tags) and §13.5.
+/// Checks that an instance may be adopted: its tags must name the same cluster and pool in
+/// Karpenter's format, and must not name a different installation. Otherwise returns the reason.
+/// Source: spec/aws.md §5.5 (Karpenter's tags) and §13.5.
 pub fn check_adoptable(current: &Labels, added: &Labels) -> Result<(), AdoptionError> {
     let [pool, name, installation] = [TAG_POOL, TAG_CLUSTER, TAG_INSTALLATION]
         .map(|tag| added.get(tag).map_or("", String::as_str));
     let cluster = added.get(TAG_EKS).map_or(name, String::as_str);
     let owned = format!("{TAG_OWNED}{cluster}");
-    // The shipped IAM policy uses the last tag.
+    // The shipped IAM policy depends on the last of these tags.
     for (tag, value) in [(TAG_POOL, pool), (&owned, "owned"), (TAG_EKS, cluster)] {
         if current.get(tag).map(String::as_str) != Some(value) {
             return Err(AdoptionError(format!("it has no tag {tag}={value}")));

@@ -12,17 +12,17 @@ use crate::model::node_class::resolved::Variant;
 #[error("{0}")]
 pub struct UnsupportedAlias(String);
 
-/// An SSM parameter and the variant of its image. Empty if there are no variants.
+/// An SSM parameter and the variants of its image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsmParameter {
     /// Path.
     pub path: String,
-    /// Variant of the image.
+    /// Variants of the image. Empty if the image has no variants.
     pub variants: Vec<Variant>,
 }
 
 impl SsmParameter {
-    /// Returns whether its value may change.
+    /// Returns whether the value of the parameter may change.
     pub fn is_mutable(&self) -> bool {
         let mut parts = self.path.split('/');
         let windows = self.path.starts_with("/aws/service/ami-windows-latest/");
@@ -125,7 +125,7 @@ fn al2023(k: &str, version: &str) -> Vec<SsmParameter> {
 }
 
 fn bottlerocket(k: &str, version: &str) -> Vec<SsmParameter> {
-    // The path has no `v`, which users may write (spec §10, 13).
+    // The path has no `v` before the version, but users may write one (spec §10, 13).
     let version = version.strip_prefix('v').unwrap_or(version);
     let kinds: [(&str, &str, &[Variant]); 4] = [
         ("", "x86_64", &[Variant::Standard, Variant::Neuron]),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 
-/// The clusters of an account and region, from the view of one region task.
+/// The clusters of an account and region, as one region task sees them.
 #[derive(Debug, Default)]
 pub struct CleanupScope {
     /// Managed clusters that this host leads now.

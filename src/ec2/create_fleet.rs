@@ -1,4 +1,4 @@
-//! The CreateFleet request for one claim: purchase option, templates and their order.
+//! The CreateFleet request for one claim: its purchase option, and its templates in order.
 //!
 //! Source: spec/aws.md §5.2, §5.3 and §5.6; the order of purchase options:
 //! docs/decisions/016-one-call-buys-one-way.md.
@@ -63,7 +63,7 @@ pub enum AllocationStrategy {
     PriceCapacityOptimized,
     /// Spot: capacity optimized, then by priority.
     CapacityOptimizedPrioritized,
-    /// On demand: the first by priority with capacity.
+    /// On demand: the first alternative by priority that has capacity.
     Prioritized,
 }
 
@@ -81,13 +81,13 @@ impl AllocationStrategy {
 /// An alternative of the request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
-    /// Its offering.
+    /// The offering of the alternative.
     pub offering: OfferingKey,
     /// The subnet.
     pub subnet: String,
     /// Image id.
     pub image: String,
-    /// Priority, a whole number from zero. Lower is first.
+    /// Priority, a whole number from zero. EC2 tries lower numbers first.
     pub priority: f64,
 }
 
@@ -96,13 +96,13 @@ pub struct Override {
 pub struct LaunchTemplateConfig {
     /// The template, which must exist before the call.
     pub template: LaunchTemplate,
-    /// The alternatives, in order. The zone is set with the subnet, because errors contain it (spec
-    /// §10, 70).
+    /// The alternatives, in order. The request contains the zone as well as the subnet, because
+    /// then errors contain the zone (spec §10, 70).
     pub overrides: Vec<Override>,
 }
 
 /// A CreateFleet call of type `instant` for one instance. A client token belongs to exactly one
-/// request, so a repeated call must repeat this value unchanged.
+/// request, so a repeated call must contain the same request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetRequest {
     /// Client token: the claim's id.
@@ -120,7 +120,7 @@ pub struct FleetRequest {
     pub tags: Labels,
     /// Offerings that cannot be requested, and why.
     pub refused: Vec<OfferingRefusal>,
-    /// Reserved addresses, to be returned with the outcome.
+    /// Addresses reserved for the request. The caller passes them on with the outcome.
     pub taken: ReservedAddresses,
 }
 
@@ -149,7 +149,7 @@ pub struct FleetRequestInput<'a> {
     pub launch: &'a Launch,
     /// The node class.
     pub class: &'a NodeClass,
-    /// Its resolved AWS resources.
+    /// The resolved AWS resources of the node class.
     pub resolved: &'a ResolvedNodeClass,
     /// The image of each type.
     pub images: &'a BTreeMap<TypeName, String>,
@@ -240,7 +240,7 @@ impl<'a> FleetRequestInput<'a> {
             target,
             strategy: self.allocation_strategy(target),
             configs,
-            // It describes everything that the pool requires (spec §10, 101).
+            // The `Context` describes everything that the pool requires (spec §10, 101).
             context: self.class.context.clone().filter(|_| !self.launch.relaxed),
             tags: self.launch.tags.clone(),
             refused,
@@ -300,7 +300,7 @@ impl<'a> FleetRequestInput<'a> {
             key,
             instance_type: instance_type.ok_or(RefusalKind::Unsupported)?,
             image: image.ok_or(RefusalKind::NoImage)?,
-            // An instance outside the reservation would be paid for in addition.
+            // An instance outside the reservation would cost money in addition to the reservation.
             reservation: reservation
                 .map(|reservation| reservation.ok_or(RefusalKind::ReservationExceeded))
                 .transpose()?,
@@ -414,7 +414,8 @@ impl<'a> FleetRequestInput<'a> {
     }
 }
 
-/// Reserves addresses in every offered subnet: the minimum that any of its types may use.
+/// Reserves addresses in every offered subnet: the smallest number that one of the types in this
+/// subnet may use.
 fn reserve_addresses(
     wanted: &[Wanted<'_>],
     resolved: &ResolvedNodeClass,

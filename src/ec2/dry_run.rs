@@ -1,6 +1,6 @@
 //! Dry runs of a node class before nodes are launched from it, and their result.
 //!
-//! Source: spec/aws.md §1.5. For deviations from it, see docs/decisions/020-dry-run.md.
+//! Source: spec/aws.md §1.5. For deviations from this source, see docs/decisions/020-dry-run.md.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ use crate::model::pool::Pool;
 use crate::model::template_hash::record_in;
 use crate::provider::Launch;
 
-/// Maximum number of offerings in the dry runs of a class. The next is tried only if one is
-/// refused. An unavailable subnet or type is not an error of the class.
+/// Maximum number of offerings in the dry runs of a class. The next offering is tried only if the
+/// previous one is refused. An unavailable subnet or type is not an error of the class.
 pub const TRIES: usize = 3;
 
 /// The result of a dry run.
@@ -26,11 +26,11 @@ pub const TRIES: usize = 3;
 pub enum DryRunResult {
     /// The launch would succeed.
     Passed,
-    /// The launch would be refused because of the class or a missing permission. Contains the
+    /// The launch would be refused because of the class or a missing permission. The field is the
     /// message.
     Refused(Cause, String),
-    /// Not conclusive for the class: AWS throttles, or the error is about the type. Contains the
-    /// message.
+    /// Not conclusive for the class: AWS throttles, or the error is about the type. The field is
+    /// the message.
     Open(String),
 }
 
@@ -67,7 +67,8 @@ pub fn dry_run_offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
     chosen
 }
 
-/// The launch of a dry run. The same arguments return the same launch, and so the same template.
+/// The launch of a dry run. The same arguments return the same launch, and therefore the same
+/// launch template.
 pub fn dry_run_launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> Launch {
     let (name, epoch) = ("dry-run", Timestamp::UNIX_EPOCH);
     let record = record_in(cluster, pool, name, epoch, name, name);
@@ -86,8 +87,8 @@ pub fn dry_run_launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> 
     }
 }
 
-/// Converts the error of a dry run, which always returns an error. `operation`, `code`, `message`
-/// and `status` are as in [`failure`].
+/// Converts the error of a dry run. EC2 answers every dry run with an error. `operation`, `code`,
+/// `message` and `status` are as in [`failure`].
 pub fn dry_run_result(
     operation: &str,
     code: &str,

@@ -34,7 +34,7 @@ pub enum ErrorClass {
     ProfileUnknown,
     /// User data exceeds the limit of EC2.
     UserDataTooLarge,
-    /// AWS had an internal error, or did not respond.
+    /// AWS had an internal error, or did not answer.
     Fault,
     /// The request is invalid.
     Invalid,
@@ -43,7 +43,7 @@ pub enum ErrorClass {
 /// An error of a whole call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsFailure {
-    /// Its kind.
+    /// The kind of the error.
     pub sort: ErrorClass,
     /// The missing IAM action, if a permission is missing.
     pub action: Option<String>,
@@ -52,7 +52,7 @@ pub struct AwsFailure {
 }
 
 impl AwsFailure {
-    /// Converts it to a failure kind.
+    /// Converts the error to a failure kind.
     pub fn failure_kind(&self) -> FailureKind {
         match self.sort {
             ErrorClass::Throttled => FailureKind::Throttled,
@@ -66,7 +66,7 @@ impl AwsFailure {
         }
     }
 
-    /// Converts it to a result.
+    /// Converts the error to the result of a command.
     pub fn command_result(&self) -> CommandResult {
         CommandResult::Failed { kind: self.failure_kind(), text: self.text.clone() }
     }
@@ -120,8 +120,8 @@ const FAULTS: [&str; 6] = [
     "InternalServerError",
 ];
 
-/// Classifies the error of a call. `operation` is the IAM action it needs. `status` is the HTTP
-/// status. A call without response has neither code nor status.
+/// Classifies the error of a call. `operation` is the IAM action that the call needs. `status` is
+/// the HTTP status. A call without response has neither code nor status.
 pub fn classify_error(
     operation: &str,
     code: &str,
@@ -170,7 +170,7 @@ fn error_class(code: &str, message: &str, status: Option<u16>) -> ErrorClass {
     }
 }
 
-/// Describes the missing permission, and what grants it.
+/// Describes the missing permission, and the policy statement that grants it.
 fn describe_denial(operation: &str, code: &str, message: &str) -> (Option<String>, String) {
     let action_named =
         text_between(message, "to perform: ", &[' ', ',', ';']).filter(|name| name.contains(':'));
@@ -263,7 +263,8 @@ const SPOT_ADVICE: &str = "spot instances need the service-linked role AWSServic
     create it once (aws iam create-service-linked-role --aws-service-name spot.amazonaws.com), or \
     grant iam:CreateServiceLinkedRole";
 
-/// EC2 reports it as missing capacity. Source: karpenter-provider-aws, pkg/errors.
+/// Part of the message if a spread placement group is full. EC2 reports this as missing capacity.
+/// Source: karpenter-provider-aws, pkg/errors.
 const SPREAD_LIMIT: &str = "limit of instances in this spread placement group";
 
 /// An error in the response of CreateFleet.
@@ -273,36 +274,37 @@ pub struct FleetError {
     pub code: String,
     /// Message.
     pub message: String,
-    /// Its type.
+    /// The instance type to which the error applies.
     pub instance_type: Option<String>,
-    /// Its zone.
+    /// The zone to which the error applies.
     pub zone: Option<String>,
-    /// Its subnet.
+    /// The subnet to which the error applies.
     pub subnet: Option<String>,
 }
 
-/// Outcome of CreateFleet without the instance.
+/// Outcome of a CreateFleet call, except the instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetOutcome {
-    /// Refused offerings, also if an instance was launched.
+    /// Refused offerings. The list may be non-empty even if an instance was launched.
     pub refusals: Vec<OfferingRefusal>,
     /// Subnets without free addresses.
     pub exhausted: BTreeSet<String>,
     /// True if spot is not allowed at all.
     pub spot_denied: bool,
-    /// Throttled: no offering counts as refused.
+    /// True if EC2 throttled the call. No offering is then treated as refused.
     pub throttled: bool,
     /// Unknown errors and exhausted quotas, for the log.
     pub notes: Vec<String>,
-    /// Why nothing was launched, if not for missing capacity.
+    /// Why nothing was launched, if the reason is not missing capacity.
     failure: Option<AwsFailure>,
 }
 
-/// The refusal of offerings in an error. `None` if it contains none.
+/// Returns the refusal of offerings in an error. `None` if the error refuses no offering.
 fn refusal_kind(code: &str, message: &str, in_group: bool) -> Option<RefusalKind> {
     Some(match code {
         _ if message.contains(SPREAD_LIMIT) => RefusalKind::PlacementExceeded,
-        // A placement group restricts capacity. Other launches may succeed with the same offering.
+        // A placement group restricts the capacity. Launches without this placement group may
+        // succeed with the same offering.
         "InsufficientInstanceCapacity" | "UnfulfillableCapacity" if in_group => {
             RefusalKind::PlacementExceeded
         }
@@ -328,8 +330,8 @@ fn refusal_kind(code: &str, message: &str, in_group: bool) -> Option<RefusalKind
 }
 
 impl FleetOutcome {
-    /// Classifies the errors of a response. Errors may accompany an instance and count the same
-    /// (spec §10, 71).
+    /// Classifies the errors of a response. A response may contain errors in addition to an
+    /// instance; they are classified in the same way (spec §10, 71).
     pub fn from_errors(request: &FleetRequest, errors: &[FleetError]) -> Self {
         let mut configs = request.configs.iter();
         let in_group = configs.any(|config| config.template.placement.group.is_some());
@@ -373,8 +375,8 @@ impl FleetOutcome {
             }
             _ => {}
         }
-        // Spot is denied for all offerings. A full spread placement group refuses all types in its
-        // zone.
+        // A denial of spot applies to all offerings. A full spread placement group refuses all
+        // types in its zone.
         let by_type =
             !matches!(kind, RefusalKind::SpotDenied) && !error.message.contains(SPREAD_LIMIT);
         let by_zone = !matches!(kind, RefusalKind::SpotDenied);
@@ -399,7 +401,7 @@ impl FleetOutcome {
     }
 
     /// The result if nothing was launched. Missing capacity is a refusal. Other errors are a
-    /// failure, unless some offerings were refused: a retry without them may succeed.
+    /// failure, unless some offerings were refused: a retry without these offerings may succeed.
     pub fn command_result(&self) -> CommandResult {
         if !self.refusals.is_empty() {
             return CommandResult::LaunchRefused(self.refusals.clone());

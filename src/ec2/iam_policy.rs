@@ -6,7 +6,7 @@
 /// A statement of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// Its name.
+    /// The name of the statement.
     pub sid: &'static str,
     /// Granted actions.
     pub actions: &'static [&'static str],
@@ -26,8 +26,7 @@ const fn statement_on_any(sid: &'static str, actions: &'static [&'static str]) -
     statement_on(sid, actions, &[])
 }
 
-/// Statement for tags on existing instances. Its ARN does not differ from the statement for
-/// launches.
+/// Statement for tags on existing instances. The statement for launches has the same ARN.
 pub const TAGGING: &str = "AllowScopedResourceTagging";
 
 /// Statement for tags on adopted Karpenter instances.
@@ -103,8 +102,8 @@ pub const STATEMENTS: [Statement; 20] = [
     statement_on_any("AllowPricingReadActions", &["pricing:GetProducts"]),
 ];
 
-/// Returns the statement that grants an action on a resource, given its ARN, or an empty string if
-/// unknown.
+/// Returns the statement that grants an action on a resource with this ARN, or an empty string if
+/// no such statement is known.
 pub fn granting_statement(action: &str, arn: &str) -> Option<&'static str> {
     // arn:partition:service:region:account:type/id
     let resource = arn.splitn(6, ':').nth(5).unwrap_or("");

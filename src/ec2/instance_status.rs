@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::id::InstanceId;
 use crate::provider::Interruption;
 
-/// How long a check must fail to count, as in Karpenter: two minutes.
+/// How long a check must have failed before it is reported: two minutes, as in Karpenter.
 pub const FAILS: SignedDuration = SignedDuration::from_secs(120);
 
 /// Scheduled events that disrupt a node, as values of the filter `event.code`.
@@ -25,9 +25,9 @@ pub const EVENT_CODES: [&str; 5] = [
 /// may belong to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusCheckDetail {
-    /// True if it fails.
+    /// True if the check fails.
     pub failed: bool,
-    /// Since when. `None` counts as long enough.
+    /// When the check started to fail. `None` is treated as long enough ago.
     pub since: Option<Timestamp>,
 }
 
@@ -47,7 +47,7 @@ pub struct Scheduled {
 pub struct StatusRow {
     /// The instance.
     pub instance: InstanceId,
-    /// Checks of the instance and of its host.
+    /// Status checks of the instance and of its host.
     pub checks: Vec<StatusCheckDetail>,
     /// Events.
     pub events: Vec<Scheduled>,

@@ -1,6 +1,6 @@
 //! Parses EventBridge messages about instances.
 //!
-//! Source: spec/aws.md §6.1 and §13.1; the last is the shape of each body.
+//! Source: spec/aws.md §6.1 and §13.1; §13.1 describes the format of each body.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use crate::provider::Interruption;
 /// Maximum body size of SQS.
 pub const BODY_MAX: usize = 1 << 20;
 
-/// Maximum number of instances in an AWS Health event. Valid events contain a few.
+/// Maximum number of instances in an AWS Health event. Valid events contain only a few.
 pub const INSTANCES_MAX: usize = 1000;
 
 /// Time between notice and interruption. Source: EC2 user guide.
@@ -27,29 +27,29 @@ pub enum Message {
     NoOp,
 }
 
-/// Something happens to instances.
+/// An event that affects instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterruptionMessage {
     /// Kind.
     pub what: Interruption,
     /// Instances, never empty.
     pub instances: Vec<InstanceId>,
-    /// When AWS sent it.
+    /// When AWS sent the message.
     pub said: Timestamp,
-    /// When it takes effect.
+    /// When the event takes effect.
     pub at: Timestamp,
 }
 
 /// Why a body is invalid. Invalid messages are counted, logged once, and deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
-    /// It exceeds the size limit.
+    /// The body exceeds the size limit.
     #[error("{0} bytes exceed the size limit of a message")]
     Long(usize),
-    /// It is not JSON, or not an event.
+    /// The body is not JSON, or not an event.
     #[error("not an EventBridge event: {0}")]
     Json(String),
-    /// A required field is missing.
+    /// The body lacks a required field.
     #[error("its detail has no {0}")]
     Lacks(&'static str),
 }
@@ -103,7 +103,7 @@ pub fn parse_message(body: &str, now: Timestamp) -> Result<Message, Malformed> {
     }))
 }
 
-/// Only instance maintenance is relevant in AWS Health events (spec §10, 94).
+/// In AWS Health events, only instance maintenance is relevant (spec §10, 94).
 fn parse_health_event(envelope: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
     let detail = &envelope.detail;
     if text_field(detail, "service") != Some("EC2")

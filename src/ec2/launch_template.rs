@@ -26,8 +26,8 @@ pub const NAME_MAX: usize = 128;
 /// Number of hexadecimal digits of the content hash in its name.
 const DIGITS: usize = 32;
 
-/// Regions without IPv6 for the metadata service. Even disabling it makes a launch fail there.
-/// Source: spec/aws.md §5.4.
+/// Regions without IPv6 for the metadata service. In these regions, a launch fails even if the
+/// template explicitly disables IPv6. Source: spec/aws.md §5.4.
 const WITHOUT_METADATA_IPV6: [&str; 6] = [
     "us-iso-east-1",
     "us-iso-west-1",
@@ -44,12 +44,12 @@ const GIB: i64 = 1 << 30;
 pub struct RenderedUserData(Vec<u8>);
 
 impl RenderedUserData {
-    /// Creates it from a string, before base64.
+    /// Creates user data from a string, before base64 encoding.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// The content, before base64.
+    /// The content, before base64 encoding.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -100,7 +100,7 @@ pub struct Tracking {
     pub udp: Option<i32>,
 }
 
-/// One network interface. A template has security groups only here.
+/// One network interface. In a template, only network interfaces have security groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Interface {
     /// Network card. `None` without an interface layout.
@@ -111,24 +111,25 @@ pub struct Interface {
     pub kind: Option<InterfaceKind>,
     /// Security groups, by id.
     pub groups: Vec<String>,
-    /// True if it has a public address. `None` uses the setting of the subnet.
+    /// True if the interface has a public address. `None` uses the setting of the subnet.
     pub public_ip: Option<bool>,
     /// IPv4 prefixes.
     pub ipv4_prefixes: Option<i32>,
     /// IPv6 prefixes.
     pub ipv6_prefixes: Option<i32>,
-    /// True if its first IPv6 address is primary, and the number of its IPv6 addresses.
+    /// True if the first IPv6 address of the interface is primary, and the number of its IPv6
+    /// addresses.
     pub ipv6: Option<(bool, i32)>,
     /// Idle connection tracking.
     pub tracking: Option<Tracking>,
 }
 
-/// One disk. `None` uses EC2's default.
+/// One disk. Fields with `None` use EC2's default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Device {
     /// Device name.
     pub name: String,
-    /// GiB.
+    /// Size in GiB.
     pub gib: Option<i32>,
     /// Volume type.
     pub volume_type: Option<String>,
@@ -136,7 +137,7 @@ pub struct Device {
     pub iops: Option<i32>,
     /// MiB per second; never zero.
     pub throughput: Option<i32>,
-    /// True if it is encrypted.
+    /// True if the disk is encrypted.
     pub encrypted: Option<bool>,
     /// Encryption key.
     pub kms_key_id: Option<String>,
@@ -144,7 +145,7 @@ pub struct Device {
     pub snapshot_id: Option<String>,
     /// Snapshot initialization rate in MiB per second.
     pub initialization_rate: Option<i32>,
-    /// True if it is deleted on termination.
+    /// True if EC2 deletes the disk when the instance is terminated.
     pub delete_on_termination: Option<bool>,
 }
 
@@ -152,9 +153,10 @@ pub struct Device {
 /// `/`, with which such a launch fails (spec/aws.md §10, 62).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Metadata {
-    /// True if it is enabled.
+    /// True if the metadata service is enabled.
     pub endpoint: bool,
-    /// True if it has an IPv6 endpoint. `None` if the region does not support the setting.
+    /// True if the metadata service has an IPv6 endpoint. `None` if the region does not support the
+    /// setting.
     pub ipv6: Option<bool>,
     /// Hop limit.
     pub hop_limit: i32,
@@ -215,21 +217,21 @@ pub struct LaunchTemplate {
     pub nested_virtualization: Option<bool>,
     /// Placement.
     pub placement: Placement,
-    /// True if it has Nitro enclaves.
+    /// True if the instance has Nitro enclaves.
     pub enclave: bool,
     /// The targeted capacity reservation. `None` also excludes open reservations, which would be
     /// used unnoticed (spec/aws.md §10, 68).
     pub reservation: Option<String>,
-    /// Market type. `None` omits it.
+    /// Market type. With `None`, the request contains no market type.
     pub market: Option<MarketType>,
-    /// True if spot requests get the tags, in addition to network interfaces.
+    /// True if the tags are set on spot requests in addition to network interfaces.
     pub spot: bool,
     /// Tags of the template, network interfaces and spot requests. Equal for all claims of a pool.
     pub tags: Labels,
 }
 
 impl LaunchTemplate {
-    /// Its name. It changes with the content, and is equal in every process.
+    /// The name of the template. It depends only on the content, so it is equal in every process.
     pub fn name(&self) -> String {
         // Serializing plain data cannot fail.
         let text = serde_json::to_vec(self).unwrap_or_default();
@@ -249,8 +251,8 @@ pub fn cluster_in_name(cluster: &str) -> String {
     cluster.take(room).collect()
 }
 
-/// The cluster of an Outrigger template by its name, as [`cluster_in_name`]. `None` for other
-/// templates.
+/// The cluster in the name of an Outrigger template, in the spelling of [`cluster_in_name`]. `None`
+/// for other templates.
 pub fn cluster_in(name: &str) -> Option<&str> {
     let (cluster, _) = name.strip_prefix(NAME_PREFIX)?.rsplit_once('/')?;
     Some(cluster)
@@ -260,7 +262,7 @@ fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The location of nodes, as far as templates depend on it.
+/// The properties of a cluster that affect its templates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemplateTarget<'a> {
     /// Name of the cluster.
@@ -271,12 +273,12 @@ pub struct TemplateTarget<'a> {
     pub ipv6: bool,
 }
 
-/// Template inputs beyond the node class.
+/// Inputs of a template in addition to the node class.
 #[derive(Clone, Debug, Default)]
 pub struct Variation<'a> {
     /// Image id.
     pub image: &'a str,
-    /// User data for it.
+    /// User data for this image.
     pub user_data: RenderedUserData,
     /// Purchase option.
     pub bought: Option<CapacityType>,
@@ -284,13 +286,13 @@ pub struct Variation<'a> {
     pub reservation: Option<&'a Reservation>,
     /// Number of Elastic Fabric Adapters, if pods request them and the class sets none.
     pub efas: u32,
-    /// True if it has Nitro enclaves.
+    /// True if the instance has Nitro enclaves.
     pub enclave: bool,
     /// True if tenancy is dedicated.
     pub dedicated: bool,
-    /// Partition of its placement group.
+    /// Partition of the placement group.
     pub partition: Option<u32>,
-    /// Tags of all claims of its pool.
+    /// Tags of all claims of the pool.
     pub tags: Labels,
 }
 
@@ -368,7 +370,8 @@ fn network_interfaces(
         })
         .collect();
     if layout.is_empty() {
-        // A fixed first card, so that the public address is deterministic.
+        // The first card is always the same, so that the interface with the public address is
+        // deterministic.
         let cards = (0..efas).map(|card| (Some(to_i32(card)), i32::from(card > 0)));
         layout.extend(cards.map(|(card, device)| (card, device, Some(InterfaceKind::Efa))));
     }
@@ -425,7 +428,7 @@ fn block_device(device: &BlockDevice) -> Device {
     }
 }
 
-/// The number, unless it is zero.
+/// Returns the number, or `None` if it is zero.
 fn positive_number(number: Option<u32>) -> Option<i32> {
     number.filter(|number| *number > 0).map(to_i32)
 }

@@ -6,15 +6,16 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long an unused template is kept. Karpenter's one minute is too short for the next batch. A
-/// template costs only a place in the quota of 5,000 per region.
+/// How long an unused template is kept. Karpenter keeps it for one minute, which is often shorter
+/// than the time until the next batch of launches. An unused template costs nothing except a part
+/// of the quota of 5,000 per region.
 pub const KEPT: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Clone, Copy, Debug)]
 struct CachedTemplate {
-    /// When it was last used, or first seen.
+    /// When the template was last used, or first seen.
     used: Timestamp,
-    /// Number of requests that use it now.
+    /// Number of requests that use the template now.
     users: u32,
 }
 
@@ -25,15 +26,15 @@ pub struct LaunchTemplateCache {
 }
 
 impl LaunchTemplateCache {
-    /// Adds the templates that EC2 lists. Templates of a previous process are kept for the same
-    /// time, because they may be needed soon.
+    /// Adds the templates that EC2 lists. Templates that a previous process created are kept for
+    /// the same time, because they may be needed soon.
     pub fn apply_listing(&mut self, names: impl IntoIterator<Item = String>, now: Timestamp) {
         for name in names {
             self.known.entry(name).or_insert(CachedTemplate { used: now, users: 0 });
         }
     }
 
-    /// Records that a request needs a template. Returns whether it must be created first.
+    /// Records that a request needs a template. Returns whether the template must be created first.
     pub fn begin_use(&mut self, name: &str, now: Timestamp) -> bool {
         let is_new = !self.known.contains_key(name);
         let template =
@@ -51,8 +52,8 @@ impl LaunchTemplateCache {
         }
     }
 
-    /// Removes a template that does not exist: creation failed, or it was deleted. The next request
-    /// creates it again with the same name.
+    /// Removes a template that does not exist, because its creation failed or because it was
+    /// deleted. The next request creates it again with the same name.
     pub fn remove_missing(&mut self, name: &str) {
         self.known.remove(name);
     }

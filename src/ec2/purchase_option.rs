@@ -8,17 +8,17 @@ use crate::model::instance::{CapacityType, OfferingKey};
 /// The purchase fields of a listed instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bought<'a> {
-    /// Id of its spot request.
+    /// Id of the spot request of the instance.
     pub spot_request: Option<&'a str>,
-    /// Id of its capacity reservation.
+    /// Id of the capacity reservation of the instance.
     pub reservation: Option<&'a str>,
     /// Capacity reservation preference, such as `capacity-reservations-only`: the instance may run
     /// only in its reservation.
     pub preference: Option<&'a str>,
 }
 
-/// The offering of an instance. An instance in an open reservation is on demand: it was not planned
-/// for the reservation and keeps running when the reservation ends.
+/// The offering of an instance. An instance in an open reservation is treated as on demand: it was
+/// not planned for the reservation and continues to run when the reservation ends.
 pub fn offering_key(instance_type: &str, zone: &str, bought: Bought<'_>) -> OfferingKey {
     let only = bought.preference == Some("capacity-reservations-only");
     let reservation = bought.reservation.filter(|_| only);

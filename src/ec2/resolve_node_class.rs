@@ -22,7 +22,7 @@ use crate::model::node_class::{NodeClass, NodeIdentity};
 /// Why resources could not be listed, and the resulting condition of the node class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolveError {
-    /// Its cause.
+    /// The cause of the condition.
     pub cause: Cause,
     /// The message, bounded.
     pub text: String,
@@ -34,11 +34,11 @@ pub type ListResult<T> = Result<T, ResolveError>;
 /// A capacity reservation of the region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedReservation {
-    /// Its properties.
+    /// The properties of the reservation.
     pub found: FoundReservation,
-    /// Account id of its owner.
+    /// Account id of the owner of the reservation.
     pub owner: String,
-    /// Which launches it matches automatically. `None` for an unknown value.
+    /// Which launches use the reservation automatically. `None` for an unknown value.
     pub criteria: Option<MatchCriteria>,
     /// Tags.
     pub tags: Labels,
@@ -168,7 +168,7 @@ pub fn resolve_node_class(
     resolved
 }
 
-/// Reservations that have not ended. No match is not an error.
+/// Returns reservations that have not ended. It is no error if a term matches none.
 fn resolve_reservations(
     class: &NodeClass,
     found: &RegionResources,
@@ -228,7 +228,7 @@ impl Conditions {
         self.0.push(NodeClassCondition::met(kind));
     }
 
-    /// Returns the listing. An error becomes the condition.
+    /// Returns the listing. If the listing failed, the error becomes the condition.
     fn check_listing<T, E: std::borrow::Borrow<ResolveError>>(
         &mut self,
         kind: ConditionKind,

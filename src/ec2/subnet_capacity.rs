@@ -1,4 +1,5 @@
-//! Free IP addresses of subnets: the last count of EC2, less addresses of launches since.
+//! Free IP addresses of subnets: the last count that EC2 reported, minus the addresses that
+//! launches have reserved since then.
 //!
 //! Source: spec/aws.md §5.7 and §10, 73 and 76.
 
@@ -14,9 +15,10 @@ use crate::state::unavailable_offerings::HOLD;
 struct AddressCount {
     /// Free addresses in the last count.
     counted: u32,
-    /// Reserved by launches since.
+    /// Addresses that launches have reserved since the last count.
     taken: u32,
-    /// Number of counts. Addresses returned after a newer count are already in that count.
+    /// Number of counts so far. Addresses that are returned after a newer count are already
+    /// included in it.
     round: u64,
     /// Until when the subnet is not used.
     held: Option<Timestamp>,
@@ -35,7 +37,7 @@ pub struct Subnets {
 }
 
 impl Subnets {
-    /// Sets new counts of EC2, which include the launches since.
+    /// Sets new counts of EC2, which include all launches up to now.
     pub fn apply_counts(&mut self, subnets: &[Subnet]) {
         for subnet in subnets {
             let count = self.known.entry(subnet.id.clone()).or_default();
@@ -45,15 +47,15 @@ impl Subnets {
         }
     }
 
-    /// The subnet for launches in a zone: the one with the most free addresses, the first of
-    /// equals. `None` if there is no subnet or none had a free address lately.
+    /// The subnet for launches in a zone: the one with the most free addresses, or the first of
+    /// several equal ones. `None` if there is no subnet or none had a free address lately.
     pub fn choose_subnet<'s>(
         &self,
         subnets: &'s [Subnet],
         zone: &Zone,
         now: Timestamp,
     ) -> Option<&'s Subnet> {
-        // `max_by_key` would return the last of equals.
+        // `max_by_key` would return the last of several equal subnets.
         let open = subnets
             .iter()
             .filter(|subnet| {
@@ -83,7 +85,8 @@ impl Subnets {
         into.addresses.push((subnet.id.clone(), addresses, count.round));
     }
 
-    /// Completes a request: unused addresses are free again, unless EC2 has counted since.
+    /// Completes a request: unused addresses are free again, unless a newer count of EC2 already
+    /// includes them.
     pub fn release_addresses(&mut self, taken: &ReservedAddresses, used: Option<&str>) {
         for (id, addresses, round) in &taken.addresses {
             if let Some(count) = self.known.get_mut(id)

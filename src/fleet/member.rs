@@ -14,24 +14,25 @@ use crate::model::id::ClaimId;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
 
-/// A cluster and its usage.
+/// A cluster of the fleet and its usage.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// Its provider account.
+    /// The provider account of the cluster.
     pub(super) market: CapacityScope,
-    /// True if its current engine has reported its usage, so that it may request more.
+    /// True if the current engine of the cluster has reported its usage. Only then may it request
+    /// grants.
     pub(super) speaks: bool,
-    /// True if any engine of it has reported.
+    /// True if any engine of the cluster has ever reported its usage.
     pub(super) known: bool,
     /// Total capacity and number of nodes.
     pub(super) sum: (Resources, usize),
-    /// Its usage of budgets. `None` before it has reported.
+    /// The usage of budgets by the cluster. `None` before its first report.
     pub(super) disruption_usage: Option<DisruptionUsage>,
-    /// The last view that was sent to it.
+    /// The last view that was sent to the cluster.
     pub(super) view: Option<Arc<FleetView>>,
-    /// Since when it launches nodes. `None` in observe mode.
+    /// When the cluster started to launch nodes. `None` in observe mode.
     managed: Option<Timestamp>,
-    /// Its own limits.
+    /// The limits of the cluster itself.
     limits: Limits,
     held: BTreeMap<ClaimId, ClaimUsage>,
 }
@@ -52,7 +53,7 @@ impl Member {
         }
     }
 
-    /// Sets its configuration.
+    /// Sets the configuration of the cluster.
     pub(super) fn configure(&mut self, cluster: &Cluster, now: Timestamp) {
         self.market = CapacityScope::from_cluster(cluster);
         self.limits.clone_from(&cluster.limits);
@@ -60,19 +61,20 @@ impl Member {
         self.managed = managed.then(|| self.managed.unwrap_or(now));
     }
 
-    /// Until when other clusters wait for its usage.
+    /// Until when other clusters wait for the usage of this cluster.
     pub(super) fn awaited_until(&self) -> Option<Timestamp> {
         let since = self.managed.filter(|_| !self.known)?;
         Some(since.checked_add(PATIENCE).unwrap_or(Timestamp::MAX))
     }
 
-    /// Until when other clusters disrupt no nodes because its nodes are not known.
+    /// Until when other clusters disrupt no nodes because the nodes of this cluster are not known.
     pub(super) fn report_awaited_until(&self) -> Option<Timestamp> {
         let since = self.managed.filter(|_| self.disruption_usage.is_none())?;
         Some(since.checked_add(PATIENCE).unwrap_or(Timestamp::MAX))
     }
 
-    /// Its usage. Before the first report, the maximum that its own limits allow.
+    /// The usage of the cluster. Before its first report, this is the maximum that its own limits
+    /// allow.
     pub(super) fn counted_usage(&self) -> (Cow<'_, Resources>, usize) {
         if self.known || self.managed.is_none() {
             return (Cow::Borrowed(&self.sum.0), self.sum.1);
@@ -105,13 +107,13 @@ impl Member {
         }
     }
 
-    /// Its number of instances in a capacity reservation.
+    /// The number of instances of the cluster in a capacity reservation.
     pub(super) fn reserved_instances(&self, reservation: &str) -> usize {
         let all = self.held.values().filter_map(|grant| grant.reservation.as_ref());
         all.filter(|held| held.id == reservation).count()
     }
 
-    /// Clears its usage.
+    /// Clears the usage of the cluster.
     pub(super) fn clear_usage(&mut self) {
         self.held.clear();
         self.sum = (Resources::default(), 0);

@@ -70,7 +70,7 @@ impl Moment {
 }
 
 /// A clock that starts with the wall clock time and advances by `CLOCK_BOOTTIME`. Setting the wall
-/// clock does not change it; it measures by how much the wall clock was set.
+/// clock does not change this clock, which measures by how much the wall clock was set.
 #[cfg(feature = "daemon")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SteadyClock {
@@ -80,7 +80,7 @@ pub(crate) struct SteadyClock {
 
 #[cfg(feature = "daemon")]
 impl SteadyClock {
-    /// Starts at the current moment. `read` is `Moment::now` except in tests.
+    /// Starts the clock at the current moment. `read` is `Moment::now` except in tests.
     pub(crate) fn start(read: fn() -> Moment) -> Self {
         let start = read();
         Self { read, start }

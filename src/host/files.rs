@@ -109,7 +109,7 @@ pub(crate) struct ConfigSources {
 #[cfg(feature = "daemon")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParameterUnavailable {
-    /// True if a retry may succeed, so that the last value still counts.
+    /// True if a retry may succeed, so that the last value remains in use.
     pub(crate) is_retryable: bool,
     /// The reason, without a full stop.
     pub(crate) why: String,

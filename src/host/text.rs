@@ -49,7 +49,8 @@ fn is_repetition(error: &(dyn Error + 'static)) -> bool {
     api_error::is_status(error)
 }
 
-/// Returns whether the cause only repeats the message of the error. Never in builds without kube.
+/// Returns whether the cause only repeats the message of the error. Always false in builds without
+/// kube.
 #[cfg(not(feature = "daemon"))]
 fn is_repetition(_: &(dyn Error + 'static)) -> bool {
     false

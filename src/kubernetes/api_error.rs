@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::host::text;
 
-/// Formats an error as one line with the server, advice and code.
+/// Formats an error as one line with the server, the advice and the code.
 pub(crate) fn explain_error(error: &kube::Error, server: &str, kubeconfig: &Path) -> String {
     let message = text::error_chain(error);
     let Some(cause) = ApiErrorCode::from_error(error, &message) else {
@@ -20,15 +20,15 @@ pub(crate) enum ApiErrorCode {
     NoHost,
     /// The connection is refused.
     Refused,
-    /// The CA of its certificate is not trusted.
+    /// The CA of the server's certificate is not trusted.
     Untrusted,
-    /// Its certificate has expired.
+    /// The server's certificate has expired.
     Expired,
-    /// Its certificate is not valid yet.
+    /// The server's certificate is not valid yet.
     NotYetValid,
-    /// Its certificate is for a different name.
+    /// The server's certificate is for a different name.
     OtherName,
-    /// It does not use TLS.
+    /// The server does not use TLS.
     NoTls,
     /// The TLS handshake failed for a different reason.
     Handshake,
@@ -36,17 +36,17 @@ pub(crate) enum ApiErrorCode {
     NoWay,
     /// No credentials are available.
     Credentials,
-    /// It rejects the credentials (401).
+    /// The server rejects the credentials (401).
     Unauthorized,
-    /// It denies the request (403).
+    /// The server denies the request (403).
     Forbidden,
-    /// It responds with a server error, or not as a Kubernetes API.
+    /// The server responds with a server error, or the response is not one of a Kubernetes API.
     Odd,
-    /// It does not respond in time.
+    /// The server does not respond in time.
     Silent,
-    /// It responds slowly.
+    /// The server responds slowly.
     Slow,
-    /// Its clock and the clock of this host differ.
+    /// The clocks of the server and of this host differ.
     Clock,
 }
 
@@ -80,7 +80,7 @@ impl ApiErrorCode {
         format!("{message} ({server}); {advice} ({kubeconfig}) [{code}]")
     }
 
-    /// The first check to make. `outrigger doctor` checks more.
+    /// Returns the check that the user should make first. `outrigger doctor` makes more checks.
     fn advice(self) -> &'static str {
         match self {
             Self::NoHost => "host not found: check the address in the kubeconfig",
@@ -134,8 +134,8 @@ impl ApiErrorCode {
     }
 }
 
-/// The first row with a matching substring applies. Capitalized words in a fix are placeholders for
-/// values of this API.
+/// The first entry with a substring of the message applies. Capitalized words in a fix are
+/// placeholders for values of this API.
 const WORDS: [(ApiErrorCode, &[&str], &str, &str); 12] = [
     (
         ApiErrorCode::Credentials,

@@ -26,9 +26,9 @@ use crate::model::buffer_object::{BufferObject, Unresolved};
 use crate::model::id::ObjectKey;
 use crate::telemetry::report_metrics;
 
-/// List interval if the API serves them. Other controllers wait for their status.
+/// List interval if the API serves CapacityBuffers. Other controllers wait for their status.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Interval of checks if the API does not serve them.
+/// Interval of checks if the API does not serve CapacityBuffers.
 const AGAIN_ABSENT: Duration = Duration::from_secs(30);
 /// Retry interval after an error.
 const RETRY: Duration = Duration::from_secs(5);
@@ -113,7 +113,7 @@ pub(crate) async fn watch_buffers(
     }
 }
 
-/// The objects for Outrigger by name, and the errors of invalid objects.
+/// Returns the buffers that are for Outrigger, and the errors of invalid objects by name.
 async fn read_buffers(
     connection: &Connection,
 ) -> Result<(Vec<BufferObject>, BufferFaults), ReadError> {
@@ -134,7 +134,8 @@ async fn read_buffers(
                 Some(declared) => declared,
                 None => continue,
             },
-            // Its name is not reliable, so its status is not written.
+            // The name of an invalid object is not reliable, so the engine must not write its
+            // status.
             Err(error) => {
                 faults.insert(name, error.to_string());
                 continue;
@@ -182,7 +183,7 @@ async fn list_buffers(connection: &Connection) -> Result<(&'static str, Vec<Valu
         let request = Request::new(path).list(&ListParams::default().limit(PAGE))?;
         match read_object(connection, request).await {
             Ok(Page { items }) => return Ok((api, items)),
-            // RBAC also denies resources that do not exist.
+            // RBAC also denies access to resources that do not exist.
             Err(ReadError::Lack(Lack::Forbidden))
                 if serves_buffers(connection, &version).await? =>
             {

@@ -123,13 +123,13 @@ pub(crate) struct Connection {
     pub(crate) skew: SkewGauge,
     /// The address of the API.
     pub(crate) server: String,
-    /// Its CA certificates as DER. Empty if the system CAs apply.
+    /// The CA certificates of the API, as DER. Empty if the CAs of the system are used.
     pub(crate) authorities: Vec<Vec<u8>>,
     /// The kubeconfig.
     pub(crate) kubeconfig: PathBuf,
     /// Hash of the contents of the kubeconfig.
     pub(crate) print: u64,
-    /// The fence that prevents changes while another host is the leader.
+    /// The `Fence` that prevents changes while another host is the leader.
     pub(crate) fence: Fence,
     /// Name and namespace of the Lease of the cluster.
     pub(crate) lease: LeaseName,
@@ -137,9 +137,9 @@ pub(crate) struct Connection {
 
 /// A cluster that is accessed with generated tokens.
 pub(crate) struct TokenCluster {
-    /// URL of its API.
+    /// URL of the cluster's API.
     pub(crate) endpoint: String,
-    /// Its CA certificates as PEM.
+    /// The CA certificates of the cluster's API, as PEM.
     pub(crate) ca: Vec<u8>,
     pub(crate) bearer: TokenLayer,
 }
@@ -176,7 +176,8 @@ fn open_connection(
 ) -> Result<Connection, Box<kube::Error>> {
     config.connect_timeout = Some(CONNECT);
     config.write_timeout = Some(WRITE);
-    // No retries here: the engine retries after a new decision. A refused eviction returns 429.
+    // The client does not retry, because the engine retries after a new decision. A refused
+    // eviction returns 429.
     config.default_retry = false;
     set_proxy(&mut config, api.proxy.as_ref());
     let server = config.cluster_url.to_string();
@@ -260,7 +261,7 @@ type Readers = BTreeMap<(PathBuf, Option<String>), Arc<Turn<()>>>;
 static READERS: Mutex<Readers> = Mutex::new(BTreeMap::new());
 
 /// Reads files on a separate thread, which cannot be cancelled if a read blocks. A later read of
-/// the same kubeconfig waits for it and starts no second thread.
+/// the same kubeconfig waits for this thread and starts no second thread.
 async fn read_on_thread<T: Send + 'static>(
     kubeconfig: &Kubeconfig,
     reading: impl FnOnce() -> T + Send + 'static,
@@ -284,13 +285,13 @@ async fn read_on_thread<T: Send + 'static>(
 }
 
 /// Runs the exec plugin if the kubeconfig has no other credentials, as kubectl does. kube would run
-/// it on a thread that cannot be cancelled, and concurrently.
+/// the plugin on a thread that cannot be cancelled, and several times concurrently.
 async fn add_plugin_credentials(
     path: &Path,
     server: &str,
     user: &mut AuthInfo,
 ) -> Result<Option<TokenLayer>, ConnectError> {
-    // kube would run a command for it too. Since Kubernetes 1.26 only `oidc` exists.
+    // kube would also run a command for an auth provider. Since Kubernetes 1.26 only `oidc` exists.
     if let Some(auth_provider) =
         user.auth_provider.as_ref().filter(|auth_provider| auth_provider.name != "oidc")
     {

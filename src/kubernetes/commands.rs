@@ -31,7 +31,7 @@ use crate::model::watched_object::ObjectKind;
 use crate::outbound::fence;
 use crate::provider::{CommandResult, FailureKind};
 
-/// Timeout of one call. No call here takes the API server more than a second.
+/// Timeout of one call. The API server needs at most a second for each of these calls.
 const CALL: Duration = Duration::from_secs(30);
 
 /// Requests a response without the object.
@@ -79,7 +79,8 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
                 lease::write_annotations(connection, &patch).await.map(lease_result)
             }
             Command::PatchBuffer(patch) => patch_buffer(client, &patch).await,
-            // Only listings of this kind are verified, and no further permissions are requested.
+            // The engine verifies only listings of Pods and Nodes in this way, so the daemon needs
+            // no permission to read other objects.
             Command::Launch(_)
             | Command::Probe { .. }
             | Command::Terminate { .. }
@@ -124,7 +125,7 @@ pub(crate) fn kind_of(error: &kube::Error) -> FailureKind {
             410 if matches!(status.reason.as_str(), reason::GONE | reason::EXPIRED) => {
                 FailureKind::Gone
             }
-            // The object was recreated with the same name.
+            // A different object with the same name has replaced the object.
             409 if is_other_uid(status) => FailureKind::Gone,
             409 => FailureKind::Conflict,
             429 => FailureKind::Throttled,
@@ -142,12 +143,13 @@ fn is_other_uid(status: &Status) -> bool {
     status.message.contains("UID in precondition")
 }
 
-/// A merge patch with the resource version, so that the API server rejects it if the node has
-/// changed. It replaces the whole list of taints.
+/// Sends a merge patch with the resource version, so that the API server rejects the patch if the
+/// node has changed. The patch replaces the whole list of taints.
 async fn patch_node(client: &Client, patch: NodePatch) -> Result<CommandResult, kube::Error> {
     let url = Request::new(Node::url_path(&(), None));
     let body = node_patch(&patch);
-    // A strategic merge removes one owner by its key, without reading the other owners.
+    // A strategic merge removes one owner reference by its key, without reading the other
+    // references.
     let body = match &patch.disowned {
         Some(_) => Patch::Strategic(body),
         None => Patch::Merge(body),
@@ -205,7 +207,7 @@ fn node_patch(patch: &NodePatch) -> Value {
     body
 }
 
-/// A merge patch with the resource version. It replaces the whole list of conditions.
+/// Sends a merge patch with the resource version. The patch replaces the whole list of conditions.
 async fn patch_buffer(client: &Client, patch: &BufferPatch) -> Result<CommandResult, kube::Error> {
     let (api, key) = (patch.api, &patch.key);
     let path = format!("/apis/{GROUP}/{api}/namespaces/{}/{BUFFERS}", key.namespace);
@@ -242,8 +244,9 @@ async fn create_node(client: &Client, node: &NewNode) -> Result<CommandResult, k
     send_patch(client, url.create(&post_params(), body)).await
 }
 
-/// Binds a pod as kube-scheduler does. The API server rejects it if the pod has a different UID, is
-/// bound, gated or terminating. It does not check whether the node exists.
+/// Binds a pod as kube-scheduler does. The API server rejects the binding if the pod has a
+/// different UID, or is bound, gated or terminating. The API server does not check whether the node
+/// exists.
 async fn bind_pod(
     client: &Client,
     pod: &PodKey,
@@ -371,7 +374,7 @@ fn refusal_message(status: &Status) -> String {
 }
 
 /// Returns whether a PodDisruptionBudget refused an eviction. Throttling has the same code but no
-/// cause. Two budgets for one pod are a server error.
+/// cause. If two budgets select one pod, the API server returns a server error.
 fn is_pdb_refusal(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     (status.code == 429 && causes.into_iter().any(|cause| cause.reason == "DisruptionBudget"))
@@ -409,7 +412,7 @@ async fn probe_objects<T: ApiKind>(
 ) -> Result<CommandResult, kube::Error> {
     let mut alive = 0;
     for (at, (key, uid)) in objects.iter().enumerate() {
-        // The command has consumed a token for the first read.
+        // The command has already waited for the rate limit of the first read.
         if at > 0 {
             connection.limiter.wait_for_token().await;
         }

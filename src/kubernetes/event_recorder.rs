@@ -28,18 +28,20 @@ const CONTROLLER: &str = "outrigger.dev/outrigger";
 
 /// Capacity of the queue. Further events are dropped.
 const QUEUE: usize = 256;
-/// Rate and burst, as for Karpenter's nominations.
+/// Rate per second and burst, equal to those of Karpenter's nomination events.
 const RATE: (u32, u32) = (5, 10);
-/// Interval before the same event is written again, and before a retry after refusals.
+/// Minimum time between two writes of the same event, and the time for which writing is suspended
+/// after refusals.
 const AGAIN: Duration = Duration::from_secs(120);
-/// Number of consecutive refusals that suspends writing for a while. A single refusal may come from
-/// a terminating namespace.
+/// Number of consecutive refusals after which the recorder suspends writing for a while. A single
+/// refusal may come from a terminating namespace.
 const REFUSED_MAX: u32 = 3;
 /// Timeout for writing one event.
 const CALL: Duration = Duration::from_secs(10);
 /// Namespace of events about nodes.
 const OF_NODES: &str = "default";
-/// A name has at most 253 bytes; a dot and the time use 17.
+/// Maximum length of an object's name in the name of an event, which has at most 253 bytes. A dot
+/// and the time use 17 bytes.
 const NAME_CHARS: usize = 236;
 
 /// Writes the events of one cluster until dropped.
@@ -77,7 +79,7 @@ impl Drop for EventRecorder {
 struct EventWriter {
     cluster: ClusterName,
     connection: Connection,
-    /// Written events, and when.
+    /// The events that were written recently, each with the time of the write.
     told: BTreeMap<KubeEvent, Instant>,
     /// Number of consecutive refusals.
     refused: u32,
@@ -138,7 +140,7 @@ async fn create_event(client: &Client, at: Timestamp, notice: &KubeEvent) -> kub
     let home = namespace.as_deref().unwrap_or(OF_NODES).to_owned();
     let start: String = name.chars().take(NAME_CHARS).collect();
     let start = start.trim_end_matches(['.', '-']);
-    // Two events of the same moment about one object need different names.
+    // Two events about one object at the same time need different names.
     let written = clock::now().as_nanosecond();
     let event = Event {
         metadata: ObjectMeta {

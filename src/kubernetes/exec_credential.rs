@@ -20,16 +20,16 @@ use tokio::time::{sleep, timeout};
 use crate::host::text;
 use crate::outbound::process_group::ProcessGroup;
 
-/// Timeout of a plugin, from its start.
+/// Timeout of a plugin, from the start of the plugin.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
-/// Maximum number of concurrent plugins. Otherwise the plugins of a hundred clusters would all be
-/// slow. Waiting plugins start in order.
+/// Maximum number of concurrent plugins. Otherwise the plugins of a hundred clusters would run at
+/// the same time and all be slow. Waiting plugins start in order.
 const AT_ONCE: usize = 16;
 /// Time to read the remaining stderr of an exited plugin. A child process may keep its stderr open.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// Maximum size of its output: a certificate and its key are a few kB.
+/// Maximum size of the output of a plugin. A certificate and its key have a few kB.
 const PRINTED: u64 = 1 << 20;
-/// Maximum size of its stderr that is read.
+/// Maximum size of the stderr of a plugin that is kept.
 const SAID: u64 = 4 << 10;
 
 /// Why there are no credentials. Errors omit the output, arguments and environment of the plugin,
@@ -55,7 +55,7 @@ pub(crate) enum PluginError {
 /// The output of a plugin: a token, a certificate with its key, or both.
 pub(super) struct Credentials {
     pub(super) token: Option<String>,
-    /// As PEM.
+    /// The certificate and its key, as PEM.
     pub(super) identity: Option<(String, String)>,
     pub(super) until: Option<Timestamp>,
 }
@@ -116,7 +116,8 @@ async fn run_plugin(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
         .stdout(Stdio::piped())
         .kill_on_drop(true);
     if !is_asking {
-        // In its own process group it could not read from the terminal.
+        // Only a plugin that does not prompt gets its own process group, in which it could not read
+        // from the terminal.
         command.stdin(Stdio::null()).stderr(Stdio::piped()).process_group(0);
     }
     let mut process =
@@ -148,7 +149,7 @@ async fn run_plugin(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
     Ok(printed)
 }
 
-/// Reads everything, and keeps the beginning.
+/// Reads a stream to its end, and keeps only the first `limit` bytes.
 async fn read_start(
     from: Option<impl AsyncRead + Unpin>,
     limit: u64,

@@ -16,7 +16,7 @@ use crate::kubernetes::list::PAGE;
 use crate::migrate::manifests::BYTES_MAX;
 use crate::model::cluster::{ApiSettings, Kubeconfig};
 
-/// Timeout of one response. Pools and node classes are hundreds at most.
+/// Timeout of one response. A cluster has at most hundreds of pools and node classes.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Timeout of the whole read.
 const ALL: Duration = Duration::from_secs(120);
@@ -212,7 +212,7 @@ impl ClusterReading {
             let text = match self.read_path(&wanted).await? {
                 ListOutcome::There(text) => text,
                 ListOutcome::Forbidden => return Ok(None),
-                // It was deleted meanwhile.
+                // The kind was deleted meanwhile.
                 ListOutcome::Absent => return Ok(Some(pages)),
             };
             let page = self.parse_body(path, &text)?;
@@ -227,14 +227,14 @@ impl ClusterReading {
             });
             match page["metadata"]["continue"].as_str() {
                 None | Some("") => return Ok(Some(pages)),
-                // The token is URL-safe base64, otherwise it is used as is.
+                // The token is usually URL-safe base64, which this encoding does not change.
                 Some(token) => next = encode_for_url(token),
             }
         }
         Err(self.too_much_error(path))
     }
 
-    /// The PodTemplates that buffers reference. The caller reports missing ones.
+    /// Returns the PodTemplates that buffers reference. The caller reports missing PodTemplates.
     async fn read_templates(&mut self, pages: &[Page]) -> Result<Vec<SourceFile>, ObjectsError> {
         let mut named: Vec<&(String, String)> =
             pages.iter().flat_map(|page| &page.templates).collect();

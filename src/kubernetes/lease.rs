@@ -48,17 +48,18 @@ struct LeaseSpecJson {
 /// The holder of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaseState {
-    /// Its resource version. `None` if the Lease does not exist.
+    /// The resource version of the Lease. `None` if the Lease does not exist.
     pub(crate) version: Option<String>,
     pub(crate) hold: LeaseHolder,
     /// Number of holder changes.
     pub(crate) transitions: u32,
-    /// The last host that requested a handover, and when by its clock.
+    /// The last host that requested a handover, and the time of the request by the clock of that
+    /// host.
     pub(crate) asked: Option<String>,
 }
 
-/// The annotation that requests a handover from the leader: `HOST TIME`. The engine does not see
-/// it.
+/// The annotation that requests a handover from the leader: `HOST TIME`. The engine does not get
+/// this annotation.
 const HANDOVER_REQUEST: &str = "outrigger.dev/handover-requested-by";
 /// The name of [`HANDOVER_REQUEST`] in earlier versions: read and removed, never written.
 const HANDOVER_REQUEST_FORMER: &str = "outrigger.dev/asked-by";
@@ -133,13 +134,14 @@ pub(crate) async fn write_annotations(
         if annotated_lease(current).version != *version {
             return Err(conflict_error());
         }
-        // Lease requests are not blocked by the fence, because they open it.
+        // Check the fence here. The client does not check it for requests of the Lease, because
+        // these requests renew the leadership.
         if !connection.fence.is_open() {
             return Err(kube::Error::Service(Box::new(NotLeader::Term)));
         }
         let body = json!({"metadata": {"annotations": &annotations, "resourceVersion": at}});
         match patch_lease(connection, &body).await {
-            // The holder has renewed it meanwhile.
+            // The holder has renewed the Lease meanwhile.
             Err(kube::Error::Api(status)) if status.code == 409 && tries < TRIES => tries += 1,
             other => return other.map(annotated_lease),
         }
@@ -147,8 +149,8 @@ pub(crate) async fn write_annotations(
 }
 
 /// Sets or renews the holder of the Lease if its version is unchanged, or creates the Lease. An
-/// empty name releases it. A change of holder removes the handover request, unless the Lease is
-/// released for the requesting host.
+/// empty name releases the Lease. A change of holder removes the handover request, unless the Lease
+/// is released for the requesting host.
 pub(crate) async fn write_holder(
     connection: &Connection,
     lease: &LeaseState,
@@ -170,7 +172,7 @@ pub(crate) async fn write_holder(
     Ok(lease_state(stored))
 }
 
-/// Writes a handover request. The holder reads it at its next renewal.
+/// Writes a handover request. The holder of the Lease reads the request at its next renewal.
 pub(crate) async fn write_handover_request(
     connection: &Connection,
     host: &str,
@@ -261,7 +263,7 @@ fn lease_state(stored: StoredLease) -> LeaseState {
     let spec = stored.spec;
     let annotations = stored.metadata.annotations.as_ref();
     let request = annotations.and_then(|annotation| {
-        // Hosts of both versions may have requested it: the later request counts.
+        // Hosts of both versions may have requested a handover. The later request applies.
         let names = [HANDOVER_REQUEST_FORMER, HANDOVER_REQUEST];
         let requests = names.iter().filter_map(|name| annotation.get(*name));
         requests

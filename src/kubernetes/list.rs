@@ -11,9 +11,9 @@ use tokio::time::timeout;
 
 /// Objects per page, as in client-go.
 pub(crate) const PAGE: u32 = 500;
-/// Timeout of one page. The API server aborts after a minute.
+/// Timeout of one page. The API server aborts a request after a minute.
 pub(crate) const PAGE_TIME: Duration = Duration::from_secs(60);
-/// Maximum number of pages, for half a million objects.
+/// Maximum number of pages, enough for half a million objects.
 const PAGES: usize = 1000;
 
 /// Why a listing failed.

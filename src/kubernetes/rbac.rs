@@ -16,7 +16,7 @@ pub enum Role {
     Manage,
     /// The Role in `kube-system`.
     System,
-    /// Its part for managed clusters only.
+    /// The part of the Role in `kube-system` that only managed clusters need.
     SystemManage,
 }
 
@@ -42,7 +42,7 @@ impl Role {
 /// The setting that uses a permission, with its name in `terraform/modules/render`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequiredFor {
-    /// Always used.
+    /// The daemon always uses the permission.
     Always,
     /// Default spread constraints of the scheduler.
     DefaultSpread,
@@ -63,7 +63,7 @@ pub enum RequiredFor {
 }
 
 impl RequiredFor {
-    /// The name of the setting. `None` if always used.
+    /// The name of the setting. `None` for permissions that are always used.
     pub fn setting_name(self) -> Option<&'static str> {
         match self {
             Self::Always => None,
@@ -78,7 +78,7 @@ impl RequiredFor {
         }
     }
 
-    /// Returns whether the daemon works without it.
+    /// Returns whether the daemon works without the permission.
     pub fn is_optional(self) -> bool {
         matches!(self, Self::CapacityBuffers | Self::PlacementHints | Self::Events)
     }
@@ -98,7 +98,7 @@ impl RequiredFor {
                 let mut classes = cluster.node_classes.iter();
                 classes.any(|class| has_minted_token(&class.bootstrap))
             }
-            // An exec program has precedence.
+            // An exec program has precedence over a simulated cloud.
             Self::SimulatedNodes => cluster.simulated.is_some() && cluster.exec.is_none(),
             Self::Events => cluster.events,
         }
@@ -119,9 +119,9 @@ fn has_minted_token(bootstrap: &Bootstrap) -> bool {
 /// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RbacRule<'a> {
-    /// The role that grants it.
+    /// The role that grants the permission.
     pub role: Role,
-    /// The setting that uses it.
+    /// The setting that uses the permission.
     pub purpose: RequiredFor,
     /// API group; empty for the core one.
     pub group: &'static str,
@@ -166,7 +166,7 @@ fn yaml_list(values: &[&str]) -> String {
 }
 
 const WATCHED: &[&str] = &["list", "watch"];
-/// Objects that a listing lacks are read by name.
+/// The daemon also reads single objects of these kinds by name, if they are missing from a listing.
 const PROBED: &[&str] = &["get", "list", "watch"];
 
 const fn rule_for_role(
@@ -257,8 +257,8 @@ pub const RIGHTS: [RbacRule<'static>; 35] = [
         .used_by(RequiredFor::BootstrapTokens),
 ];
 
-/// The permissions that a cluster needs in its mode, without duplicates. The Lease has its
-/// configured name.
+/// Returns the permissions that a cluster needs in its mode, without duplicates. The rules for the
+/// Lease contain its configured name.
 pub fn needed_rules(cluster: &Cluster) -> Vec<RbacRule<'_>> {
     let manages = cluster.mode == ManagementMode::Manage;
     let mut all: Vec<RbacRule<'_>> = Vec::new();

@@ -24,7 +24,7 @@ pub(crate) struct Released {
     pub(crate) fault: Option<String>,
 }
 
-/// Releases all Nodes of an installation, or only returns what it would remove.
+/// Releases all Nodes of an installation, or only returns what a release would remove.
 pub(crate) async fn release_all(
     connection: &Connection,
     installation: &str,

@@ -19,10 +19,11 @@ use tower::{BoxError, Layer, Service};
 
 use crate::host::clock;
 
-/// Remaining lifetime at which a token is refreshed, or a quarter of its lifetime if shorter.
+/// A token is refreshed when its remaining lifetime is this long, or a quarter of its whole
+/// lifetime if that is shorter.
 const RENEW: Duration = Duration::from_mins(4);
-/// Retry interval after a failure. If an API rejects every token, new ones are not requested more
-/// often.
+/// Retry interval after a failure. If an API rejects every token, new tokens are not requested more
+/// often than this.
 const RETRY: Duration = Duration::from_secs(15);
 /// Minimum interval between refreshes.
 const REST: Duration = Duration::from_secs(5);
@@ -68,13 +69,13 @@ type TokenHeader = Result<HeaderValue, TokenError>;
 #[derive(Clone)]
 pub(crate) struct TokenLayer {
     shown: watch::Receiver<TokenHeader>,
-    /// The API rejected the last token.
+    /// Notified when the API rejects the token of a request.
     refused: Arc<Notify>,
 }
 
 impl TokenLayer {
-    /// Starts with a token and refreshes it while a client uses it. One refresh runs at a time. The
-    /// source has its own timeout.
+    /// Creates a layer with this token, and refreshes the token while a client uses the layer. One
+    /// refresh runs at a time. The source has its own timeout.
     pub(crate) fn start<E: Display + 'static>(
         server: &str,
         first: BearerToken,

@@ -38,21 +38,22 @@ use crate::kubernetes_convert::api_types as json;
 
 /// Timeout of a watch, which is also the interval at which a quiet watch shows activity.
 const WATCH_SECONDS: u32 = 30;
-/// Timeout for watches that are critical for moving pods: the engine moves none if either has been
-/// silent for longer than this and a `TICK`.
+/// Timeout of the watches of Pods and Nodes. The engine moves no pods if one of these watches has
+/// been silent for longer than this timeout plus a `TICK`.
 const WATCH_SECONDS_OF_PLACES: u32 = 10;
 /// Interval of liveness checks.
 const TICK: Duration = Duration::from_secs(2);
-/// Maximum retry interval of a broken watch. No decisions are made meanwhile.
+/// Maximum retry interval of a broken watch. While the watch is broken, the engine makes no
+/// decisions.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Silence after which a kind is listed again: twice `WATCH_SECONDS`. If the listing also fails,
 /// the engine soon counts the kind as out of sync.
 const SILENCE_TICKS: u32 = 30;
-/// Timeout of each page of the first listing. A page of 500 objects never takes as long. `plan`
-/// waits for twice that.
+/// Timeout of each page of the first listing. The API server needs less time for a page of 500
+/// objects. `plan` waits for twice this time.
 const UNANSWERED_TICKS: u32 = 15;
 
-/// The watches of one cluster. Dropping it stops them.
+/// The watches of one cluster. Dropping this value stops the watches.
 pub(crate) struct ClusterWatches {
     anew: BTreeMap<ObjectKind, Arc<Notify>>,
     broken: Arc<Notify>,
@@ -67,13 +68,13 @@ impl ClusterWatches {
         }
     }
 
-    /// Returns when a watch has panicked. Its kind is then no longer watched.
+    /// Waits until a watch has panicked. The kind of this watch is then no longer watched.
     pub(crate) async fn wait_for_panic(&self) {
         self.broken.notified().await;
     }
 }
 
-/// Reports a panic of its task.
+/// Reports a panic of the task that owns this value.
 struct Alarm(Arc<Notify>);
 
 impl Drop for Alarm {
@@ -139,7 +140,7 @@ pub(crate) fn start_watches(
     watches
 }
 
-/// Timeout of a watch. A streamed list must complete within it.
+/// Timeout of a watch. A streamed list must complete within this timeout.
 fn watch_seconds(kind: ObjectKind, streamed: bool) -> u32 {
     match kind {
         ObjectKind::Pod | ObjectKind::Node if !streamed => WATCH_SECONDS_OF_PLACES,
@@ -163,8 +164,8 @@ struct WatchSource {
 enum Over {
     /// An error, for the log.
     Broke(String),
-    /// No activity for a long time. API servers send no bookmarks of a kind without changes since
-    /// their start, unless the storage reports its progress.
+    /// No activity for a long time. An API server sends no bookmarks for a kind whose objects have
+    /// not changed since the server started, unless its storage reports progress.
     Silent(String),
     /// The receiver is dropped.
     Unheard,
@@ -179,14 +180,14 @@ impl From<mpsc::error::SendError<Event>> for Over {
 /// State of the watch of a kind.
 #[derive(Default)]
 struct Health {
-    /// True if it has worked since its last start.
+    /// True if the watch has worked since its last start.
     well: bool,
-    /// The last logged reason of a loss.
+    /// The last logged reason why the watch was lost.
     told: Option<String>,
 }
 
 impl Health {
-    /// Records that it works.
+    /// Records that the watch works.
     fn record_activity(&mut self, cluster: &str, kind: &str) {
         self.well = true;
         if self.told.take().is_some() {
@@ -194,7 +195,7 @@ impl Health {
         }
     }
 
-    /// Records a loss. A repeated reason is logged at debug level.
+    /// Records that the watch was lost. A repeated reason is logged at debug level.
     fn record_loss(&mut self, cluster: &str, kind: &str, why: String) {
         // Some reasons contain a time or a count.
         let logged = self.told.as_deref().map(without_digits);
@@ -239,7 +240,8 @@ where
             backoff.reset();
         }
         health.record_loss(&source.cluster, T::PLURAL, why);
-        // Keep the last text, so that a changed number does not log it again.
+        // Keep the last logged text, so that a reason that differs only in a number is not logged
+        // again.
         let why = text::single_line(health.told.as_deref().unwrap_or_default());
         let lost = Event::WatchLost(T::NOUN, why);
         if source.events.send(lost).await.is_err() {
@@ -260,7 +262,7 @@ where
     over.unwrap_or_else(|over| over)
 }
 
-/// Runs one watcher.
+/// Runs one watcher until it ends, and returns the reason.
 async fn stream_kind<T: ApiKind + Convert>(
     source: &WatchSource,
     health: &mut Health,

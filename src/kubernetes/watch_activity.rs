@@ -1,6 +1,6 @@
-//! Counts data on each watch, to distinguish a quiet watch from a dead one, because kube's watcher
-//! hides bookmarks. Delays the starts of watches that deliver nothing, because kube's watcher
-//! restarts immediately.
+//! Counts data on each watch, to distinguish a quiet watch from a broken watch. kube's watcher
+//! hides the bookmarks that would show this. Delays the starts of watches that deliver nothing,
+//! because kube's watcher restarts immediately.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,13 +18,13 @@ use tower::{BoxError, Layer, Service};
 use crate::host::clock;
 use crate::model::watched_object::ObjectKind;
 
-/// Minimum and maximum interval between starts of watches of a kind. It doubles after each watch
-/// that delivered nothing.
+/// Minimum and maximum interval between starts of watches of a kind. The interval doubles after
+/// each watch that delivered nothing.
 const APART: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 
 /// Number of events and bookmarks on the watch of each kind. The API server sends a bookmark about
-/// once a minute and just before a watch times out. A response header does not count, since a proxy
-/// may send it.
+/// once a minute and just before a watch times out. A response header is not counted, because a
+/// proxy may send it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WatchActivity(Arc<[KindActivity; ObjectKind::ALL.len()]>);
 

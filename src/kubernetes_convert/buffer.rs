@@ -88,7 +88,8 @@ pub struct StoredPodTemplate {
 /// A CapacityBuffer, and the PodTemplate of its pods, if it names one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
-    /// The object. The name of its buffer is its namespace and name. The pod template is missing.
+    /// The object without its pod template. Its buffer is named by the namespace and name of the
+    /// object.
     pub object: BufferObject,
     /// Name of the PodTemplate.
     pub template: Option<ObjectKey>,
@@ -212,7 +213,7 @@ fn buffer_from_spec(
     Ok((buffer, template))
 }
 
-/// Returns a count within 0 and the maximum.
+/// Returns the count, limited to the range from 0 to the maximum.
 fn bounded_count(count: i64, maximum: u32) -> u32 {
     u32::try_from(count.max(0)).unwrap_or(maximum).min(maximum)
 }

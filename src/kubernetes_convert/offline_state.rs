@@ -202,8 +202,8 @@ fn convert_pod(value: Value, index: usize) -> WatchedObject {
     let is_gated = gates.is_some_and(|gates| !gates.is_empty());
     match serde_json::from_value::<json::Pod>(value).map(Convert::convert) {
         Ok(WatchedObject::Pod(pod)) if !tried && !is_gated && pod.node.is_none() => {
-            // No scheduler has processed it. In a plan, it is pending like a pod that a scheduler
-            // has rejected.
+            // No scheduler has processed this pod. In a plan, it is pending like a pod that a
+            // scheduler has rejected.
             WatchedObject::Pod(Box::new(Pod { unschedulable: true, held_back: None, ..*pod }))
         }
         Ok(object) => object,

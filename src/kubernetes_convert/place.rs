@@ -54,7 +54,7 @@ pub(super) fn preferred_nodes(preferences: &[PreferredNode]) -> Vec<Preferred<Re
         .collect()
 }
 
-/// Required pod affinity or anti-affinity. `what` names it in defects.
+/// Required pod affinity or anti-affinity. `what` is its name in defects.
 pub(super) fn pod_terms(
     terms: &[PodAffinityTerm],
     meta: &Meta,
@@ -116,7 +116,7 @@ fn pod_term(term: &PodAffinityTerm, meta: &Meta) -> Result<PodTerm, ConstraintEr
 }
 
 /// The selector with the label keys merged. A missing selector selects nothing, with or without
-/// keys.
+/// label keys.
 fn merged_selector(
     selector: Option<&LabelSelector>,
     matched: &[String],
@@ -168,7 +168,7 @@ fn spread_constraint(
     })
 }
 
-/// Returns the value of a field that counts from 1.
+/// Returns the value of a field whose minimum is 1.
 fn positive_count(name: &str, number: i64) -> Result<u32, ConstraintError> {
     u32::try_from(number)
         .ok()
@@ -207,8 +207,8 @@ fn convert_terms<T, U>(
     all
 }
 
-/// The group that must be scheduled together: of Volcano, of the coscheduling plugin, or of Kueue.
-/// Only Kueue sets the number of pods in the pod itself.
+/// The group of pods that must be scheduled together, as defined by Volcano, the coscheduling
+/// plugin or Kueue. Only Kueue sets the number of pods in the pod itself.
 pub(super) fn pod_group(meta: &Meta) -> Option<Gang> {
     let annotations = &meta.annotations.0;
     let name = GROUPS.iter().find_map(|key| annotations.get(*key));

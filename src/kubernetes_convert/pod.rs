@@ -21,9 +21,9 @@ const DEFECT_CHARS: usize = 200;
 const GRACE_SECONDS: i64 = 30;
 
 /// Labels that the API server copies from a node to each pod bound to it, since Kubernetes 1.35
-/// (`PodTopologyLabelsAdmission`, KEP-4742). The replacement that its controller creates does not
-/// have them. With these labels, no two pods of a Deployment would be identical. A selector that
-/// uses them matches no pod here (docs/decisions/035-labels-that-binding-copies.md).
+/// (`PodTopologyLabelsAdmission`, KEP-4742). The replacement pod that its controller creates does
+/// not have these labels. With these labels, no two pods of a Deployment would be identical. A
+/// selector that uses them matches no pod here (docs/decisions/035-labels-that-binding-copies.md).
 const COPIED: [&str; 2] = [ZONE, REGION];
 
 /// Truncates an untrusted string and replaces control characters.
@@ -124,8 +124,8 @@ fn condition_reason<'a>(all: &'a [json::Condition], kind: &str, value: &str) -> 
         .map(|condition| condition.reason.as_str())
 }
 
-/// Whether the scheduler has reported that the pod is unschedulable, and otherwise why it has not
-/// decided.
+/// Whether the scheduler has reported that the pod is unschedulable, and otherwise why the
+/// scheduler has not decided.
 fn scheduling_status(spec: &PodSpec, status: &PodStatus) -> (bool, Option<HeldBack>) {
     let group = &spec.scheduling_group.pod_group_name;
     match condition_reason(&status.conditions, "PodScheduled", "False") {
@@ -153,8 +153,8 @@ fn local_volumes(volumes: &[PodVolume]) -> Vec<String> {
     local.map(|volume| volume.name.clone()).collect()
 }
 
-/// Names of the volume claims of a pod. The claim of a generic ephemeral volume has the names of
-/// pod and volume.
+/// Names of the volume claims of a pod. The claim of a generic ephemeral volume is named after the
+/// pod and the volume.
 fn volume_claims(pod: &str, volumes: &[PodVolume]) -> Vec<String> {
     volumes
         .iter()
@@ -173,7 +173,7 @@ fn is_local(volume: &PodVolume) -> bool {
         || volume.empty_dir.as_ref().is_some_and(|empty_dir| empty_dir.medium != "Memory")
 }
 
-/// The owner that is its controller.
+/// The owner of an object that is also its controller.
 fn controller_owner(references: Vec<OwnerReference>) -> Option<Owner> {
     let mut controllers = references.into_iter().filter(|it| it.controller);
     controllers.next().map(|it| Owner { kind: it.kind, name: it.name, uid: it.uid })
@@ -192,7 +192,7 @@ fn node_name(name: String) -> Option<NodeName> {
     (!name.is_empty()).then_some(NodeName(name))
 }
 
-/// Time of the deletion request. The API sets the deletion time, which is later by the grace
+/// Time of the deletion request. The object has only the deletion time, which is later by the grace
 /// period.
 fn deletion_requested_at(gone: Option<Timestamp>, grace_seconds: i64) -> Option<Timestamp> {
     let gone = gone?;

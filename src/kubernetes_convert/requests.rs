@@ -45,7 +45,7 @@ pub(super) fn pod_requests(
 }
 
 /// Requests of a container: the maximum of its spec and the resources allocated by the kubelet. An
-/// infeasible resize does not count.
+/// infeasible resize is ignored.
 fn container_requests(
     container: &Container,
     running: Option<&ContainerStatus>,

@@ -6,10 +6,10 @@
 //! blocks ─ validate, format ─▶ HCL (karpenter::import)
 //! ```
 //!
-//! Each flag is one row of `migrate/cluster_autoscaler/flags.tsv`. A flag that cannot be converted
+//! Each flag is one line of `migrate/cluster_autoscaler/flags.tsv`. A flag that cannot be converted
 //! is a `DroppedField`, as for Karpenter objects.
 
-// The order is the architecture: a module uses only modules above it.
+// The modules are ordered by dependency: a module uses only modules above it.
 
 // Command line parser.
 mod command_line;

@@ -11,7 +11,7 @@ pub struct DroppedField {
     pub path: String,
     /// The reason, in a few words.
     pub why: String,
-    /// Whether the field is missing, instead of dropped.
+    /// True if a required field is missing, false if a field was dropped.
     pub missing: bool,
 }
 

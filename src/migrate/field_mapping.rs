@@ -28,7 +28,7 @@ pub(crate) enum FieldKind {
     Whole,
     /// A number that Karpenter writes as a string.
     Number,
-    /// A keyword: pairs of Karpenter's keyword and ours.
+    /// A keyword: pairs of Karpenter's keyword and Outrigger's keyword.
     Words(&'static [(&'static str, &'static str)]),
     /// A list of keywords.
     SomeOf(&'static [(&'static str, &'static str)]),
@@ -54,7 +54,7 @@ pub(crate) enum FieldKind {
     ByHand,
 }
 
-/// A table, with one row per field: `field => name, kind`.
+/// A table, with one line per field: `field => name, kind`.
 macro_rules! field_mappings {
     ($($field:literal => $name:literal, $shape:expr;)+) => {
         &[$(FieldMapping { field: $field, name: $name, shape: $shape }),+]
@@ -126,7 +126,7 @@ fn import_one(
     }
 }
 
-/// Reports the fields that no row has converted.
+/// Reports the fields that no entry of the table has converted.
 fn report_unknown(
     rows: &[FieldMapping],
     object: &Map<String, Value>,
@@ -151,7 +151,7 @@ fn report_unknown(
     }
 }
 
-/// Removes a field by its path. A null value counts as absent.
+/// Removes a field by its path. A null value is treated as absent.
 pub(crate) fn take_field(object: &mut Map<String, Value>, field: &str) -> Option<Value> {
     match field.split_once('.') {
         Some((first, rest)) => match object.get_mut(first)? {
@@ -216,7 +216,7 @@ pub(crate) fn take_list(object: &mut Map<String, Value>, field: &str) -> Vec<Val
     }
 }
 
-/// The most GiB of a volume in Karpenter.
+/// Maximum size of a volume in Karpenter, in GiB.
 const GIB_MAX: i64 = 59_000;
 
 /// Why a value cannot be converted.
@@ -247,7 +247,7 @@ fn expect_integer(value: &Value) -> Result<i64, ValueError> {
     value.as_i64().ok_or(ValueError::Not(EXPECTED))
 }
 
-/// Converts a Karpenter keyword to ours.
+/// Converts a Karpenter keyword to the keyword of Outrigger.
 fn our_keyword(words: Words, value: &Value) -> Result<Value, ValueError> {
     let text = expect_scalar(value, "a string")?;
     match words.iter().find(|(theirs, _)| *theirs == text) {
@@ -383,7 +383,7 @@ fn export_one(
     }
 }
 
-/// Reports the arguments and blocks that no row has converted.
+/// Reports the arguments and blocks that no entry of the table has converted.
 pub(crate) fn report_rest(body: &HclBody, path: &str, losses: &mut DroppedFields) {
     for item in &body.items {
         match item {
@@ -442,7 +442,7 @@ fn their_value(shape: &FieldKind, value: Value) -> Result<Value, ValueError> {
     })
 }
 
-/// Converts one of our keywords to Karpenter's.
+/// Converts a keyword of Outrigger to the keyword of Karpenter.
 fn their_keyword(words: Words, value: &Value) -> Result<Value, ValueError> {
     let text = value.as_str().unwrap_or_default();
     match words.iter().find(|(_, ours)| *ours == text) {

@@ -9,14 +9,14 @@
 //! objects ◀─ export ─ blocks ◀─ to_hcl ─ Cluster ◀─ config  (field_tables, requirements)
 //! ```
 
-// The order is the architecture: a module uses only modules above it. Modules that the import from
-// Cluster Autoscaler shares are visible in the crate.
+// The modules are ordered by dependency: a module uses only modules above it. Modules that the
+// import from Cluster Autoscaler also uses are visible in the crate.
 
 // `${NAME}` placeholders in manifests.
 mod placeholders;
 // Karpenter fields and their HCL arguments.
 mod field_tables;
-// Requirements in both forms.
+// Requirements in the forms of Karpenter and of HCL.
 mod requirements;
 // Karpenter objects to HCL.
 pub mod import;

@@ -6,11 +6,11 @@ use thiserror::Error;
 use crate::config::SourceFile;
 use crate::migrate::field_mapping::{take_field, take_list, take_object};
 
-/// The most bytes of all files together.
+/// Maximum size of all files together, in bytes.
 pub(crate) const BYTES_MAX: usize = 64 << 20;
-/// The most objects. A large cluster has hundreds of pools and node classes.
+/// Maximum number of objects. A large cluster has hundreds of pools and node classes.
 pub(crate) const OBJECTS_MAX: usize = 20_000;
-/// The most characters of a parser message.
+/// Maximum number of characters of a parser message.
 const MESSAGE_MAX: usize = 300;
 
 /// Why objects cannot be read.

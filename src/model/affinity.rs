@@ -39,18 +39,20 @@ static NO_LABELS: Labels = Labels::new();
 /// A topology spread constraint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopologySpread {
-    /// The pods that are counted, in the pod's own namespace. `None` counts no pod. The
-    /// requirements from `matchLabelKeys` are included.
+    /// Selects the pods that are counted, in the namespace of the pod with the constraint. `None`
+    /// counts no pod. The requirements from `matchLabelKeys` are included.
     pub selector: Option<Selector>,
     /// The label whose values are the topology domains.
     pub topology_key: String,
-    /// Maximum difference in pods between a domain and the domain with the fewest pods.
+    /// Maximum difference in the number of pods between a domain and the domain with the fewest
+    /// pods.
     pub max_skew: u32,
-    /// If there are fewer domains than this, the minimum counts as zero.
+    /// If there are fewer domains than this, the smallest number of pods in a domain is treated as
+    /// zero.
     pub min_domains: u32,
-    /// Whether only nodes that match the pod's node selector and affinity count as domains.
+    /// Whether only nodes that match the pod's node selector and affinity are included.
     pub honors_affinity: bool,
-    /// Whether only nodes whose taints the pod tolerates count as domains.
+    /// Whether only nodes whose taints the pod tolerates are included.
     pub honors_taints: bool,
     /// Whether the constraint is required (`DoNotSchedule`) or preferred (`ScheduleAnyway`).
     pub is_hard: bool,
@@ -59,7 +61,7 @@ pub struct TopologySpread {
 /// A preference with its weight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Preferred<T> {
-    /// From 1 to 100.
+    /// The weight, from 1 to 100.
     pub weight: i32,
     /// The preferred term.
     pub term: T,
@@ -70,6 +72,6 @@ pub struct Preferred<T> {
 pub struct Gang {
     /// Its name, unique in the pod's namespace.
     pub name: String,
-    /// Minimum number of pods that must be scheduled together. `None` means all of them.
+    /// Minimum number of pods that must be scheduled together. `None` means all pods of the group.
     pub least: Option<u32>,
 }

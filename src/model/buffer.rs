@@ -71,7 +71,7 @@ pub struct BufferPod {
     pub requests: Resources,
     /// Labels that their nodes must have.
     pub node_selector: Labels,
-    /// Required node affinity. The terms are alternatives. Empty means none.
+    /// Required node affinity. The terms are alternatives. An empty list means no node affinity.
     pub node_affinity: Vec<Requirements>,
     /// Tolerations of the pods.
     pub tolerations: Vec<Toleration>,
@@ -101,8 +101,8 @@ pub struct Buffer {
 impl Buffer {
     /// Returns the virtual pods at this moment, given all pods of the cluster in any order. The key
     /// of each virtual pod is stable and sorts after the key of every real pod. No pod has a lower
-    /// priority. Pod affinity, spread and volumes are left out: a buffer reserves capacity and does
-    /// not copy a workload.
+    /// priority than a virtual pod. Pod affinity, spread and volumes are left out: a buffer
+    /// reserves capacity and does not copy a workload.
     ///
     /// Returns `None` if the pod specification is unknown because the workload has no pod.
     pub fn virtual_pods<'a>(

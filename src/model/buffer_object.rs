@@ -17,7 +17,7 @@ const MESSAGE_BYTES: usize = 1_000;
 pub struct BufferObject {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// The API version that it was read with, such as `v1beta1`.
+    /// The API version with which the object was read, such as `v1beta1`.
     pub api: &'static str,
     /// `metadata.resourceVersion`.
     pub version: String,
@@ -27,7 +27,7 @@ pub struct BufferObject {
     pub strategy: Option<String>,
     /// The name and generation of the PodTemplate. `None` if the buffer refers to a workload.
     pub template: Option<(String, i64)>,
-    /// The buffer that the object declares, or the reason that it declares none.
+    /// The buffer that the object declares, or the reason why it declares no buffer.
     pub buffer: Result<Buffer, Unresolved>,
     /// `status` as it was read. `None` if it cannot be parsed; it is then never written.
     pub status: Option<BufferStatus>,
@@ -89,9 +89,9 @@ pub struct Condition {
 /// Number of virtual pods of a buffer by their location in the last plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoomCount {
-    /// On existing nodes.
+    /// Virtual pods on existing nodes.
     pub there: u32,
-    /// On nodes that are being launched or planned.
+    /// Virtual pods on nodes that are being launched or planned.
     pub coming: u32,
     /// Unschedulable virtual pods.
     pub missing: u32,
@@ -101,7 +101,7 @@ pub struct RoomCount {
 pub type BufferRooms = BTreeMap<String, Option<RoomCount>>;
 
 impl BufferStatus {
-    /// Returns whether both are equal, ignoring transition times.
+    /// Returns whether two statuses are equal, ignoring transition times.
     pub fn has_same_content(&self, other: &Self) -> bool {
         self.without_times() == other.without_times()
     }

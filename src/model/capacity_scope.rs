@@ -7,7 +7,8 @@ use crate::model::id::ClusterName;
 /// cluster of the same scope.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CapacityScope {
-    /// A region and the account ID of the assumed role. `None` means the daemon's own account.
+    /// A region and the account ID of the assumed role. `None` means the account of the daemon's
+    /// credentials.
     Region(String, Option<String>),
     /// A simulated cloud at an address.
     Cloud(String),

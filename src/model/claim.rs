@@ -20,9 +20,9 @@ named_enum! {
     /// The phase of a claim. The names appear in logs and metrics.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum ClaimPhase {
-        /// Planned, launch not requested yet.
+        /// The claim is planned, and its launch is not requested yet.
         Planned => "planned",
-        /// Launch requested, no response yet.
+        /// The launch is requested, and has no response yet.
         Launching => "launching",
         /// The instance exists.
         Launched => "launched",
@@ -48,9 +48,10 @@ pub const TAG_SCHEMA: &str = "outrigger.dev/schema-version";
 pub const TAG_INSTALLATION: &str = "outrigger.dev/installation";
 /// Tag: the cluster's name as configured.
 pub const TAG_CLUSTER: &str = "outrigger.dev/cluster";
-/// Tag: the cluster's UID, which identifies the API server. Launches of 0.1 lack it.
+/// Tag: the cluster's UID, which identifies the API server. Instances launched by version 0.1 lack
+/// it.
 pub const TAG_CLUSTER_UID: &str = "outrigger.dev/cluster-uid";
-/// Tag: the Lease under which the claim was launched. Launches of 0.1 lack it.
+/// Tag: the Lease under which the claim was launched. Instances launched by version 0.1 lack it.
 pub const TAG_LEASE: &str = "outrigger.dev/lease";
 /// Tag: the pool.
 pub const TAG_POOL: &str = "karpenter.sh/nodepool";
@@ -108,9 +109,10 @@ pub const TAGS_OF_ONE_CLAIM: [&str; 10] = [
 /// launched for a different cluster of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimOrigin {
-    /// The cluster's UID. `None` for launches of 0.1.
+    /// The cluster's UID. `None` if version 0.1 launched the instance.
     pub cluster_uid: Option<ClusterUid>,
-    /// The Lease under which it was launched, `NAMESPACE/NAME`. `None` for launches of 0.1.
+    /// The Lease under which the claim was launched, `NAMESPACE/NAME`. `None` if version 0.1
+    /// launched the instance.
     pub lease: Option<String>,
 }
 
@@ -144,7 +146,7 @@ pub struct ClaimRecord {
     pub pool: PoolName,
     /// The node class, if the pool has one.
     pub node_class: Option<NodeClassName>,
-    /// When it was planned.
+    /// When the claim was planned.
     pub created: Timestamp,
     /// Age at which its node expires. `None` means never.
     pub expire_after: Option<SignedDuration>,
@@ -158,20 +160,20 @@ pub struct ClaimRecord {
     pub node_class_hash: String,
     /// Startup taints with which its node registers.
     pub startup_taints: Vec<Taint>,
-    /// Why it was created.
+    /// Why the claim was created.
     pub reason: String,
-    /// The decision that created it.
+    /// The decision that created the claim.
     pub command_id: String,
 }
 
 /// Why the tags of an instance are not a claim of this installation and cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotAClaim {
-    /// The instance belongs to a different installation or cluster, or has no owner. It is never
-    /// changed.
+    /// The instance belongs to a different installation or cluster, or has no owner. Such an
+    /// instance is never changed.
     #[error("the instance is not of this installation and cluster")]
     Foreign,
-    /// The instance is ours, but a tag is missing or invalid.
+    /// The instance belongs to this installation and cluster, but a tag is missing or invalid.
     #[error("the tag {0} is missing or cannot be read")]
     Unreadable(&'static str),
 }

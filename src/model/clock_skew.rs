@@ -6,11 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::named_enum::named_enum;
 
-/// Above this skew, the engine performs no voluntary disruption: it could misjudge ages and
-/// deadlines that other programs have written. Source: docs/decisions/038-clocks.md.
+/// Above this clock skew, the engine performs no voluntary disruption, because it could misjudge
+/// ages and deadlines that other programs have written. Source: docs/decisions/038-clocks.md.
 pub const SKEW_MAX: SignedDuration = SignedDuration::from_secs(10);
 
-/// Above this skew, `outrigger doctor` warns.
+/// Above this clock skew, `outrigger doctor` warns.
 pub const SKEW_TOLD: SignedDuration = SignedDuration::from_secs(2);
 
 /// Resolution of the time in an HTTP header.
@@ -30,7 +30,7 @@ named_enum! {
 /// The skew of this host's clock against another system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockSkew {
-    /// The system that it is compared with.
+    /// The system with which this host's clock is compared.
     pub peer: ClockPeer,
     /// How far this host's clock is ahead. Negative if it is behind.
     pub ahead: SignedDuration,
@@ -38,8 +38,8 @@ pub struct ClockSkew {
 
 impl ClockSkew {
     /// Estimates the skew from the time in a response and the local times of the request and the
-    /// response. Returns the smallest skew that explains them, so a slow response is not reported
-    /// as skew.
+    /// response. Returns the smallest skew that explains these times, so a slow response is not
+    /// reported as skew.
     pub fn estimate(peer_time: Timestamp, sent: Timestamp, received: Timestamp) -> SignedDuration {
         if peer_time > received {
             return received.duration_since(peer_time);

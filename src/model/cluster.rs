@@ -22,10 +22,10 @@ named_enum! {
     /// Whether Outrigger changes a cluster. The names are those of configurations.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum ManagementMode {
-        /// Watch and plan, change nothing.
+        /// Outrigger watches the cluster and plans, but changes nothing.
         #[default]
         Observe => "observe",
-        /// Execute the plans.
+        /// Outrigger executes its plans.
         Manage => "manage",
     }
 }
@@ -42,9 +42,9 @@ pub struct Kubeconfig {
 /// How lists are requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WatchList {
-    /// As a stream (`WatchList`).
+    /// Lists are requested as a stream (`WatchList`).
     On,
-    /// Page by page.
+    /// Lists are requested page by page.
     #[default]
     Off,
 }
@@ -52,7 +52,7 @@ pub enum WatchList {
 /// Settings for requests to the cluster's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiSettings {
-    /// Polling interval. `None` means watch.
+    /// Polling interval. `None` means that objects are watched instead.
     pub poll: Option<SignedDuration>,
     /// Average requests per second.
     pub qps: u32,
@@ -82,7 +82,7 @@ impl Default for ApiSettings {
     fn default() -> Self {
         Self {
             poll: None,
-            // Karpenter's value (spec/scheduling.md, settings).
+            // The default of Karpenter (spec/scheduling.md, settings).
             qps: 200,
             // All pods of a plan are nominated together. `concurrency` limits the load on the
             // server.
@@ -102,7 +102,8 @@ pub struct Simulated {
     pub catalog: Option<PathBuf>,
     /// Time from launch to a registered Node.
     pub boot: SignedDuration,
-    /// Address of a `simulated-cloud` process. `None` means in process.
+    /// Address of a `simulated-cloud` process. `None` means that the simulated EC2 runs in the same
+    /// process.
     pub address: Option<String>,
 }
 
@@ -119,11 +120,11 @@ pub struct Eks {
     pub service_cidr: Option<String>,
 }
 
-/// How a rebalance recommendation is handled. EC2 sends it before a spot interruption, and far more
-/// often.
+/// How a rebalance recommendation is handled. EC2 sends such recommendations before spot
+/// interruptions, and far more often than it interrupts instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rebalance {
-    /// It is only reported, as in Karpenter.
+    /// The recommendation is only reported, as in Karpenter.
     #[default]
     Ignore,
     /// The node is drained.
@@ -181,10 +182,10 @@ impl Default for Batching {
 /// Whether pending pods are nominated to their planned node (`status.nominatedNodeName`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlacementHints {
-    /// They are nominated, if RBAC permits it.
+    /// Pending pods are nominated, if RBAC permits it.
     #[default]
     On,
-    /// They are not nominated.
+    /// Pending pods are not nominated.
     Off,
 }
 
@@ -215,7 +216,8 @@ pub struct Scheduling {
     pub preferences: PreferencePolicy,
     /// Policy for a pool whose `min_values` cannot be satisfied.
     pub min_values: MinValuesPolicy,
-    /// Overhead of a node in addition to its price. It affects every choice and no reported price.
+    /// Overhead of a node in addition to its price. It affects every choice between nodes, but no
+    /// reported price.
     pub node_overhead_price: Price,
     /// Maximum number of offerings in a launch request.
     pub max_launch_options: u32,
@@ -237,7 +239,8 @@ impl Default for Scheduling {
             min_values: MinValuesPolicy::default(),
             // A tenth of the price of the smallest instance types.
             node_overhead_price: Price::new(0.005).unwrap_or_default(),
-            // The number that Karpenter passes to one CreateFleet call (spec/aws.md §0.2).
+            // The number of offerings that Karpenter passes to one CreateFleet call (spec/aws.md
+            // §0.2).
             max_launch_options: 60,
             alternative_price_percent: 200,
             priority_cutoff: None,
@@ -250,37 +253,37 @@ impl Default for Scheduling {
 /// How nodes of a removed pool are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RemovedPools {
-    /// They are disrupted as drifted, a tenth of each pool at a time.
+    /// The nodes are disrupted as drifted, a tenth of each pool at a time.
     #[default]
     Drain,
-    /// They are kept.
+    /// The nodes are kept.
     Keep,
 }
 
 /// Safeguards that limit how many nodes an error can terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Safeguards {
-    /// If more nodes than this, and at least [`UNREADY_MIN`], are not ready, voluntary disruption
-    /// is blocked.
+    /// Voluntary disruption is blocked if more nodes than this, and at least [`UNREADY_MIN`] nodes,
+    /// are not ready.
     pub max_unready: BudgetNodes,
     /// How nodes of a removed pool are handled.
     pub removed_pools: RemovedPools,
-    /// How many instances may terminate without a drain within ten minutes. At least one is
-    /// allowed.
+    /// How many instances may terminate without a drain within ten minutes. At least one such
+    /// termination is allowed.
     pub undrained_max: BudgetNodes,
     /// How many nodes a configuration change may disrupt before the user must approve it. `None`
     /// means unlimited.
     pub max_disrupted_per_reload: Option<BudgetNodes>,
 }
 
-/// Fewer unready nodes than this never block disruption. Source: Cluster Autoscaler,
+/// Disruption is never blocked if fewer nodes than this are unready. Source: Cluster Autoscaler,
 /// `--ok-total-unready-count`.
 pub const UNREADY_MIN: usize = 3;
 
 impl Default for Safeguards {
     fn default() -> Self {
         Self {
-            // Cluster Autoscaler's `--max-total-unready-percentage`.
+            // The default of Cluster Autoscaler's `--max-total-unready-percentage`.
             max_unready: BudgetNodes::Percent(45),
             removed_pools: RemovedPools::default(),
             undrained_max: BudgetNodes::Percent(20),
@@ -300,11 +303,11 @@ pub struct Cluster {
     pub mode: ManagementMode,
     /// Region of its instances. Empty for simulated instances outside AWS.
     pub region: String,
-    /// IAM role that is assumed for all AWS calls. `None` means the daemon's own identity.
+    /// IAM role that is assumed for all AWS calls. `None` means the daemon's own credentials.
     pub role_arn: Option<String>,
-    /// API access. `None` suffices for an offline plan.
+    /// API access. An offline plan does not need it.
     pub kubeconfig: Option<Kubeconfig>,
-    /// EKS settings, if it is an EKS cluster.
+    /// EKS settings, if the cluster is an EKS cluster.
     pub eks: Option<Eks>,
     /// The source of interruption messages. `None` means that only the health of instances is
     /// queried.
@@ -351,7 +354,7 @@ pub struct Cluster {
     /// removed.
     pub finalizer: bool,
     /// Whether nodes that Karpenter launched for pools of the same names are adopted. In observe
-    /// mode, they count as if they were adopted.
+    /// mode, these nodes are treated as if they were adopted.
     pub adopt: bool,
     /// Whether events about pods and nodes are written to the cluster, if it is managed.
     pub events: bool,

@@ -48,8 +48,8 @@ impl fmt::Debug for CronSchedule {
     }
 }
 
-/// Returns whether a part of a field is valid in every cron. Some implementations define `L`, `W`,
-/// `#`, `?` and `+`, each with a different meaning, so these are rejected.
+/// Returns whether a part of a field is valid in every implementation of cron. Some implementations
+/// define `L`, `W`, `#`, `?` and `+`, each with a different meaning, so these are rejected.
 fn is_posix(part: &str) -> bool {
     let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let is_name = part.len() == 3 && part.bytes().all(|byte| byte.is_ascii_alphabetic());

@@ -34,7 +34,8 @@ const VALUE_CHARS: usize = 40;
 pub struct Protection {
     /// The annotation.
     pub key: &'static str,
-    /// How long the protection lasts after the pod starts. `None` means permanently.
+    /// How long the protection lasts after the pod starts. `None` means that the pod is protected
+    /// permanently.
     pub lasts: Option<SignedDuration>,
 }
 
@@ -101,8 +102,8 @@ impl Pod {
     }
 
     /// Eviction cost in units of [`COST_OF_ONE`]. It increases with the deletion cost
-    /// (`controller.kubernetes.io/pod-deletion-cost`) and with the priority, and is clamped to
-    /// minus ten to ten pods.
+    /// (`controller.kubernetes.io/pod-deletion-cost`) and with the priority, and is clamped to at
+    /// most ten times [`COST_OF_ONE`] in both directions.
     pub fn eviction_cost(&self) -> i64 {
         let value = self.annotations.get(DELETION_COST);
         let requested = value.and_then(|value| deletion_cost(value)).unwrap_or(0);
@@ -111,8 +112,8 @@ impl Pod {
             .clamp(-COST_MAX, COST_MAX)
     }
 
-    /// Returns the current protection from disruption. A duration counts from the start of the pod.
-    /// A pod that has not started is protected. A terminal or terminating pod is not.
+    /// Returns the current protection from disruption. A duration starts when the pod starts. A pod
+    /// that has not started is protected. A terminal or terminating pod is not protected.
     pub fn active_protection(&self, now: Timestamp) -> Option<Protection> {
         let mut current = self.declared_protections().filter(|protection| {
             let duration = protection.lasts.zip(self.started);

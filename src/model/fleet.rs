@@ -26,7 +26,7 @@ impl FleetLimits {
     }
 
     /// The maximum usage of one cluster, given the capacity and node count of each other cluster. A
-    /// cluster above its share keeps its nodes and launches no more.
+    /// cluster above this maximum keeps its nodes and launches no more.
     pub fn cluster_share<'a>(
         &self,
         others: impl IntoIterator<Item = (&'a Resources, usize)>,
@@ -49,12 +49,12 @@ pub struct SharedReservation {
     pub count: u32,
 }
 
-/// The usage of a claim that counts against shared limits, in addition to one node.
+/// The resources of a claim that are subtracted from shared limits, in addition to one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimUsage {
     /// Its capacity. Until the instance type is known, the maximum of each resource.
     pub capacity: Resources,
-    /// The reservation that it uses.
+    /// The reservation that the claim uses.
     pub reservation: Option<SharedReservation>,
 }
 
@@ -67,7 +67,7 @@ pub struct GrantRequest {
     pub holding: ClaimUsage,
 }
 
-/// The usage of one cluster that fleet budgets count.
+/// Nodes and disruptions of one cluster, for the budgets of the fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DisruptionUsage {
     /// Number of nodes.
@@ -76,7 +76,7 @@ pub struct DisruptionUsage {
     pub unready: usize,
     /// Claims that are being disrupted.
     pub leaving: BTreeSet<ClaimId>,
-    /// The disruptions that a rate of the fleet still counts: when each happened, and why.
+    /// Disruptions within the period of a rate of the fleet, each with its time and reason.
     pub let_go: BTreeMap<ClaimId, (Timestamp, Reason)>,
 }
 
@@ -87,14 +87,14 @@ impl DisruptionUsage {
     }
 }
 
-/// The total usage of the other clusters that fleet budgets count.
+/// Total nodes and disruptions of the other clusters, for the budgets of the fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtherClusters {
     /// Number of nodes.
     pub nodes: usize,
     /// Number of nodes that are being disrupted or not ready.
     pub disrupted: usize,
-    /// When and why nodes were disrupted.
+    /// Time and reason of each disruption of a node.
     pub let_go: Vec<(Timestamp, Reason)>,
 }
 
@@ -107,7 +107,8 @@ impl OtherClusters {
     }
 }
 
-/// The view that a cluster has of the fleet. It may be outdated: only grants are binding.
+/// The state of the fleet as a cluster knows it. This state may be outdated: only grants are
+/// binding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetView {
     /// Version number, which increases. Responses and updates use different channels, so an older
@@ -115,14 +116,14 @@ pub struct FleetView {
     pub number: u64,
     /// The limits on all clusters together.
     pub limits: Limits,
-    /// The maximum usage of this cluster, given the usage of the others. Quantities may be
+    /// The maximum usage of this cluster, given the usage of the other clusters. Quantities may be
     /// negative.
     pub share: Limits,
     /// Why no launches or disruptions are granted now.
     pub closed: Option<String>,
     /// Budgets of all clusters together.
     pub budgets: Vec<Budget>,
-    /// The usage of the other clusters that these budgets count.
+    /// Nodes and disruptions of the other clusters, for these budgets.
     pub others: OtherClusters,
 }
 

@@ -28,11 +28,11 @@ named_enum! {
     /// `karpenter.sh/capacity-type`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum CapacityType {
-        /// In a capacity reservation that is already paid for.
+        /// Capacity in a reservation that is already paid for.
         Reserved => "reserved",
-        /// Cheap, and can be interrupted.
+        /// Cheap capacity that the provider can interrupt.
         Spot => "spot",
-        /// At list price.
+        /// Capacity at list price.
         OnDemand => "on-demand",
     }
 }
@@ -159,7 +159,7 @@ impl OfferingKey {
     }
 }
 
-/// The scope of an unavailability, for which no launch is requested for a while.
+/// A set of unavailable offerings, which no launch requests for a while.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UnavailableKey {
     /// One offering.
@@ -222,7 +222,7 @@ pub struct InstanceFacts {
     /// Partition of that group, starting at 1.
     pub partition: Option<u32>,
     /// Its reservation. An open reservation also takes instances that were not launched for it;
-    /// these do not count as reserved capacity (spec/aws.md §5.11).
+    /// these are not treated as reserved capacity (spec/aws.md §5.11).
     pub reservation: Option<ReservationId>,
     /// Number of its elastic fabric adapters.
     pub adapters: Option<u32>,
@@ -253,13 +253,13 @@ pub struct Instance {
     pub offering: OfferingKey,
     /// State.
     pub state: InstanceState,
-    /// When it was launched.
+    /// When the instance was launched.
     pub launched: Timestamp,
     /// Its tags, as set by the launch call. Shared because every listing returns the same tags.
     pub tags: Arc<Labels>,
-    /// The Node that it will register. `None` if unknown.
+    /// The Node that the instance will register. `None` if unknown.
     pub node: Option<Box<ExpectedNode>>,
-    /// Facts that only EC2 knows about it. `None` for other providers. Boxed because few instances
-    /// have them.
+    /// Facts that only EC2 knows about the instance. `None` for other providers. Boxed because few
+    /// instances have them.
     pub facts: Option<Box<InstanceFacts>>,
 }

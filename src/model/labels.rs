@@ -65,7 +65,7 @@ pub const MANAGED_BY: &str = "outrigger.dev/managed-by";
 pub const COMPUTE_TYPE: &str = "eks.amazonaws.com/compute-type";
 /// The capacity reservation a node's instance is in.
 pub const RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
-/// Its kind: `default` or `capacity-block`.
+/// The kind of this reservation: `default` or `capacity-block`.
 pub const RESERVATION_TYPE: &str = "karpenter.k8s.aws/capacity-reservation-type";
 /// Whether the owner of the reservation can reclaim its instances: `true` or `false`.
 pub const RESERVATION_INTERRUPTIBLE: &str = "karpenter.k8s.aws/capacity-reservation-interruptible";
@@ -73,7 +73,7 @@ pub const RESERVATION_INTERRUPTIBLE: &str = "karpenter.k8s.aws/capacity-reservat
 pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 /// The placement group of a node's instance.
 pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
-/// The partition of its placement group, starting at 1.
+/// The partition of a node's placement group, starting at 1.
 pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
 /// Annotation: Outrigger created the Node before its kubelet registered. Registration removes it.
 pub const AWAITING_KUBELET: &str = "outrigger.dev/awaiting-kubelet";
@@ -88,7 +88,8 @@ pub const DISRUPTION_REASON: &str = "outrigger.dev/disruption-reason";
 pub const TERMINATION_AT: &str = "karpenter.sh/nodeclaim-termination-timestamp";
 /// Finalizer of a Node: on deletion, the node is drained and its instance terminated first.
 pub const FINALIZER: &str = "karpenter.sh/termination";
-/// Annotation: the cluster for which a node was created, as configured. Nodes of 0.1 lack it.
+/// Annotation: the cluster for which a node was created, as configured. Nodes launched by version
+/// 0.1 lack it.
 pub const CLUSTER: &str = "outrigger.dev/cluster";
 /// Annotation: when a node was initialized (RFC 3339).
 pub const INITIALIZED_AT: &str = "outrigger.dev/initialized-at";
@@ -174,8 +175,9 @@ pub const OF_LAUNCHES: [&str; 2] = [TENANCY, PLACEMENT_GROUP_PARTITION];
 const OF_NODES: [&str; 5] =
     [POOL, NODE_CLASS, ZONE_ID, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION];
 
-/// Returns whether a pod may require a label that no pool defines. The whole key counts: a key that
-/// only resembles an AWS label would never be set, and its pod would trigger new nodes forever.
+/// Returns whether a pod may require a label that no pool defines. The whole key must match: a key
+/// that only resembles an AWS label would never be set, and its pod would trigger new nodes
+/// forever.
 pub fn is_well_known(key: &str) -> bool {
     OF_TYPES.contains(&key) || OF_NODES.contains(&key)
 }
@@ -200,7 +202,8 @@ pub fn label_restriction(key: &str) -> Option<&'static str> {
 /// well-known label. The name within the domain has the most weight, because users often omit
 /// domains.
 pub fn suggested_label<'a>(key: &str, labels: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // The comparison is quadratic in the length. A name of this length is no typing error.
+    // The time of the comparison is quadratic in the length of the keys. Longer keys are not
+    // compared.
     const LENGTH_MAX: usize = 64;
     if key.len() > LENGTH_MAX {
         return None;

@@ -50,7 +50,7 @@ pub struct Node {
     pub version: String,
     /// `spec.providerID`, empty until set. It is the only link to an instance.
     pub provider_id: String,
-    /// When it was created.
+    /// When the Node was created.
     pub created: Option<Timestamp>,
     /// When its deletion was requested.
     pub deleting: Option<Timestamp>,
@@ -65,7 +65,7 @@ pub struct Node {
     pub node_claim: Option<String>,
     /// Taints.
     pub taints: Vec<Taint>,
-    /// Whether it is cordoned.
+    /// Whether the node is cordoned.
     pub unschedulable: bool,
     /// Whether a kubelet has registered (`status.nodeInfo.kubeletVersion`).
     pub has_kubelet: bool,
@@ -80,7 +80,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The pool it belongs to, if any.
+    /// The pool to which the node belongs, if any.
     pub fn pool_name(&self) -> Option<PoolName> {
         self.labels.get(POOL).map(|name| name.as_str().into())
     }
@@ -105,63 +105,64 @@ impl Node {
         (!id.is_empty() && windows.any(|window| window == b"://")).then_some(id)
     }
 
-    /// Returns whether it has the label `karpenter.sh/registered=true`.
+    /// Returns whether the node has the label `karpenter.sh/registered=true`.
     pub fn is_registered(&self) -> bool {
         self.labels.get(REGISTERED).map(String::as_str) == Some("true")
     }
 
-    /// Returns whether it has the label `karpenter.sh/initialized=true`.
+    /// Returns whether the node has the label `karpenter.sh/initialized=true`.
     pub fn is_initialized(&self) -> bool {
         self.labels.get(INITIALIZED).map(String::as_str) == Some("true")
     }
 
-    /// Returns whether it has the annotation that Outrigger created it before its kubelet
-    /// registered.
+    /// Returns whether the annotation of the node states that Outrigger created it before its
+    /// kubelet registered.
     pub fn has_awaiting_kubelet(&self) -> bool {
         self.annotations.contains_key(AWAITING_KUBELET)
             || self.annotations.contains_key(AWAITING_KUBELET_FORMER)
     }
 
-    /// Returns whether Outrigger created it and its kubelet has not registered. No pod has run on
-    /// it.
+    /// Returns whether Outrigger created the Node and its kubelet has not registered. No pod has
+    /// run on the node.
     pub fn is_awaited(&self) -> bool {
         self.has_awaiting_kubelet() && !self.has_kubelet && !self.ready
     }
 
-    /// Returns whether it may run pods that its kubelet must not terminate: it is registered, or
-    /// pods were bound to it before its kubelet joined, and the kubelet has joined.
+    /// Returns whether the node may run pods that its kubelet must not terminate: it is registered,
+    /// or pods were bound to it before its kubelet joined, and the kubelet has joined.
     pub fn may_run_pods(&self) -> bool {
         let was_awaited = self.has_awaiting_kubelet() && !self.is_awaited();
         self.is_registered() || was_awaited
     }
 
-    /// Returns whether it has the unregistered taint.
+    /// Returns whether the node has the unregistered taint.
     pub fn has_unregistered_taint(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == TAINT_UNREGISTERED)
     }
 
-    /// Returns whether it has the finalizer that drains and terminates it on deletion.
+    /// Returns whether the node has the finalizer that drains and terminates it on deletion.
     pub fn has_finalizer(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == FINALIZER)
     }
 
-    /// When it is terminated even if pods remain. `None` if the annotation is missing or invalid.
+    /// The time at which the node is terminated even if pods remain. `None` if the annotation is
+    /// missing or invalid.
     pub fn termination_deadline(&self) -> Option<Timestamp> {
         self.annotations.get(TERMINATION_AT)?.parse().ok()
     }
 
-    /// Returns whether it has the disrupted taint.
+    /// Returns whether the node has the disrupted taint.
     pub fn has_disrupted_taint(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == TAINT_DISRUPTED)
     }
 
-    /// Returns whether it is being deleted or has the disrupted taint.
+    /// Returns whether the node is being deleted or has the disrupted taint.
     pub fn is_leaving(&self) -> bool {
         self.deleting.is_some() || self.has_disrupted_taint()
     }
 
-    /// Returns whether it has any mark of disruption: the disrupted taint, the reason annotation or
-    /// the load balancer label. A user may have removed the taint only.
+    /// Returns whether the node has any mark of disruption: the disrupted taint, the reason
+    /// annotation or the load balancer label. A user may have removed the taint only.
     pub fn is_marked(&self) -> bool {
         self.has_disrupted_taint()
             || self.annotations.contains_key(DISRUPTION_REASON)

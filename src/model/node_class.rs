@@ -38,9 +38,9 @@ pub enum NodeIdentity {
 /// The instance metadata service of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataOptions {
-    /// Whether it is enabled.
+    /// Whether the metadata service is enabled.
     pub endpoint: bool,
-    /// Whether it has an IPv6 endpoint.
+    /// Whether the metadata service has an IPv6 endpoint.
     pub ipv6: bool,
     /// Hop limit of its responses, 1 to 64.
     pub hop_limit: u8,
@@ -54,8 +54,9 @@ impl Default for MetadataOptions {
     }
 }
 
-/// Memory that the hypervisor and the kernel reserve, in thousandths: Karpenter's
-/// `vm-memory-overhead-percent` of 0.075, which is a fraction despite its name and therefore 7.5 %.
+/// Memory that the hypervisor and the kernel reserve, in thousandths of the instance's memory:
+/// Karpenter's `vm-memory-overhead-percent` of 0.075, which is a fraction despite its name and
+/// therefore 7.5 %.
 pub const VM_OVERHEAD_PER_MILLE: u32 = 75;
 
 /// A node class.
@@ -76,7 +77,7 @@ pub struct NodeClass {
     pub reservations: Vec<ReservationTerm>,
     /// The placement group of all its nodes.
     pub placement_group: Option<PlacementGroupTerm>,
-    /// Role or instance profile. `None` if an offline plan needs neither.
+    /// Role or instance profile. An offline plan does not need it.
     pub identity: Option<NodeIdentity>,
     /// Whether nodes have public addresses. `None` means the setting of the subnet.
     pub public_ip: Option<bool>,
@@ -109,12 +110,13 @@ pub struct NodeClass {
     pub nested_virtualization: Option<bool>,
     /// Number of network interfaces of the default card that pods cannot use.
     pub reserved_enis: u32,
-    /// Memory that pods cannot use, in thousandths. `None` means [`VM_OVERHEAD_PER_MILLE`].
+    /// Memory that pods cannot use, in thousandths of the instance's memory. `None` means
+    /// [`VM_OVERHEAD_PER_MILLE`].
     pub vm_overhead_per_mille: Option<u32>,
 }
 
 impl NodeClass {
-    /// Memory that pods cannot use, in thousandths.
+    /// Memory that pods cannot use, in thousandths of the instance's memory.
     pub fn vm_overhead_per_mille(&self) -> u32 {
         self.vm_overhead_per_mille.unwrap_or(VM_OVERHEAD_PER_MILLE)
     }

@@ -22,15 +22,15 @@ const DIGITS_MAX: usize = 5;
 /// Why a price adjustment cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AdjustmentError {
-    /// It does not follow the grammar.
+    /// The string does not follow the grammar.
     #[error(
         "{0:?} is no price adjustment; write it like \"-28%\", \"+10%\", \"-0.05\" or \"+0.1\""
     )]
     Malformed(String),
-    /// It has no sign, so it would be a price.
+    /// The string has no sign, so it would be a price.
     #[error("{0:?} has no sign, so it does not say whether the price rises or falls")]
     Unsigned(String),
-    /// It reduces the price by more than 100 per cent.
+    /// The adjustment reduces the price by more than 100 per cent.
     #[error("{0:?} takes off more than there is")]
     BelowNothing(String),
 }
@@ -38,11 +38,11 @@ pub enum AdjustmentError {
 /// A price adjustment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceAdjustment {
-    /// The price is this, regardless of the catalog.
+    /// A fixed price that replaces the price of the catalog.
     Absolute(Price),
     /// Millionths of a US dollar per hour that are added. Negative values are subtracted.
     Difference(i64),
-    /// The price is this many millionths of the catalog's price.
+    /// The price as a number of millionths of the catalog's price.
     Share(u32),
 }
 
@@ -65,7 +65,7 @@ impl PriceAdjustment {
         if percent.is_none() {
             return Ok(Self::Difference(change));
         }
-        // The number has at most DIGITS_MAX digits and four more, so only a negative share does not
+        // The number has at most DIGITS_MAX digits and four more, so only a negative sum does not
         // fit.
         u32::try_from(WHOLE_PPM + change)
             .map(Self::Share)
@@ -108,7 +108,7 @@ fn parse_decimal(text: &str, decimals: usize) -> Option<i64> {
 pub struct Overlay {
     /// Name.
     pub name: String,
-    /// From 0 to 10,000. The overlay with the highest weight for an offering applies.
+    /// The weight, from 0 to 10,000. The overlay with the highest weight for an offering applies.
     pub weight: u32,
     /// The types and offerings that the overlay applies to. Unlike the requirements of a pool, they
     /// may name the pool; the overlay then applies to the offerings of that pool.
@@ -122,13 +122,13 @@ pub struct Overlay {
 
 impl Overlay {
     /// The order in which overlays are applied: by descending weight, then by descending name. The
-    /// first overlay that sets a value wins.
+    /// first overlay that sets a value takes precedence.
     pub fn application_order(&self, other: &Self) -> Ordering {
         (other.weight, &other.name).cmp(&(self.weight, &self.name))
     }
 
     /// Returns whether the overlay may apply to instance types with these labels in a pool with the
-    /// labels `pool`. One of the two must define each required label, well-known or not.
+    /// labels `pool`. The type or the pool must define each required label, well-known or not.
     pub fn covers_type(&self, pool: &Requirements, of_type: &Requirements) -> bool {
         self.requirements.iter().all(|(key, wanted)| {
             let intersection;
@@ -153,7 +153,7 @@ impl Overlay {
         })
     }
 
-    /// Returns whether both overlays certainly apply to a common set, as far as this can be
+    /// Returns whether both overlays certainly apply to the same offerings, as far as this can be
     /// determined without the catalog: the labels of one are a subset of the labels of the other,
     /// and the requirements are compatible.
     pub fn overlaps(&self, other: &Self) -> bool {

@@ -29,8 +29,8 @@ impl fmt::Display for Bound {
 pub struct Pdb {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// The pods of its namespace that it matches. An empty selector matches all, `None` matches
-    /// none, and neither does a contradictory selector.
+    /// The pods of its namespace that it matches. An empty selector matches all pods. `None` and a
+    /// contradictory selector match no pod.
     pub selector: Option<Selector>,
     /// `minAvailable`.
     pub min_available: Option<Bound>,
@@ -41,9 +41,9 @@ pub struct Pdb {
     pub disruptions_allowed: i64,
     /// How many pods the controller counted.
     pub expected_pods: i64,
-    /// How many of them were healthy.
+    /// How many of the counted pods were healthy.
     pub current_healthy: i64,
-    /// How many must be healthy.
+    /// How many pods must be healthy.
     pub desired_healthy: i64,
     /// Whether pods that are not ready may always be evicted (`unhealthyPodEvictionPolicy`).
     pub unready_may_go: bool,
@@ -53,35 +53,35 @@ pub struct Pdb {
 }
 
 impl Pdb {
-    /// Returns whether it matches a pod.
+    /// Returns whether the budget matches a pod.
     pub fn covers_pod(&self, pod: &Pod) -> bool {
         let selector = self.selector.as_ref();
         self.key.namespace == pod.key.namespace
             && selector.is_some_and(|selector| selector.matches(&pod.labels))
     }
 
-    /// Returns whether it never allows an eviction, regardless of the state of other pods. A
-    /// percentage that rounds down to zero does not count: with more pods it would allow one.
-    /// Source: spec/disruption.md §6, 11.
+    /// Returns whether the budget never allows an eviction, regardless of the state of other pods.
+    /// A percentage that rounds down to zero is not permanent: with more pods it would allow an
+    /// eviction. Source: spec/disruption.md §6, 11.
     pub fn blocks_permanently(&self) -> bool {
         matches!(self.max_unavailable, Some(Bound::Count(0) | Bound::Percent(0)))
             || self.min_available == Some(Bound::Percent(100))
     }
 
-    /// Returns whether it allows no eviction until it is changed or has more pods: it requires all
-    /// current pods, or it [blocks permanently](Self::blocks_permanently).
+    /// Returns whether the budget allows no eviction until it is changed or has more pods: it
+    /// requires all current pods, or it [blocks permanently](Self::blocks_permanently).
     pub fn requires_all_pods(&self) -> bool {
         let counted = self.expected_pods > 0 && self.desired_healthy >= self.expected_pods;
         counted || self.blocks_permanently()
     }
 
-    /// Returns whether it currently allows no eviction, except of pods that are not ready.
+    /// Returns whether the budget currently allows no eviction, except of pods that are not ready.
     pub fn allows_no_eviction(&self) -> bool {
         self.disruptions_allowed <= 0 || self.blocks_permanently()
     }
 
-    /// Returns whether it currently blocks the eviction of a matching pod. A pod of unknown
-    /// readiness does not count as unready (spec/disruption.md §6, 10).
+    /// Returns whether the budget currently blocks the eviction of a matching pod. A pod of unknown
+    /// readiness is not treated as unready (spec/disruption.md §6, 10).
     pub fn blocks_eviction(&self, pod: &Pod) -> bool {
         self.allows_no_eviction() && !(self.unready_may_go && pod.ready == Some(false))
     }

@@ -52,14 +52,14 @@ pub struct Pod {
     /// Resource version as a number, 0 if it is not a number. The scheduler updates each pod that
     /// it cannot schedule, and retries the pods with the oldest update first.
     pub version: u64,
-    /// When it was created.
+    /// When the pod was created.
     pub created: Option<Timestamp>,
-    /// When it started to run on its node.
+    /// When the pod started to run on its node.
     pub started: Option<Timestamp>,
-    /// When its deletion was requested.
+    /// When the deletion of the pod was requested.
     pub deleting: Option<Timestamp>,
     /// Deadline of its termination, once its deletion was requested. If it is unknown, the pod's
-    /// own grace period counts.
+    /// own grace period applies.
     pub gone_by: Option<Timestamp>,
     /// When Outrigger first saw the deletion request, by its own clock.
     pub deletion_seen: Option<Timestamp>,
@@ -69,15 +69,16 @@ pub struct Pod {
     pub labels: Labels,
     /// The annotations that Outrigger reads, such as do-not-disrupt.
     pub annotations: Labels,
-    /// The owner that controls it.
+    /// The owner that controls the pod.
     pub owner: Option<Owner>,
-    /// The node it is bound to.
+    /// The node to which the pod is bound.
     pub node: Option<NodeName>,
-    /// The node nominated for it, by the scheduler after preemption or by Outrigger.
+    /// The node nominated for the pod, by the scheduler after preemption or by Outrigger.
     pub nominated_node: Option<NodeName>,
     /// Phase.
     pub phase: PodPhase,
-    /// Whether the scheduler has reported it as unschedulable (`PodScheduled`, `Unschedulable`).
+    /// Whether the scheduler has reported the pod as unschedulable (`PodScheduled`,
+    /// `Unschedulable`).
     pub unschedulable: bool,
     /// Its `Ready` condition. `None` if unknown or missing.
     pub ready: Option<bool>,
@@ -108,20 +109,20 @@ pub struct Pod {
     pub tolerations: Vec<Toleration>,
     /// Host ports: protocol, address (empty for all) and port.
     pub host_ports: BTreeSet<(String, String, u16)>,
-    /// Persistent volume claims that it mounts, in its own namespace, including those of generic
+    /// Persistent volume claims in the pod's namespace that it mounts, including those of generic
     /// ephemeral volumes.
     pub volume_claims: Vec<String>,
     /// Names of its volumes whose data is lost when the pod moves: `emptyDir` on disk, `hostPath`.
     pub local_volumes: Vec<String>,
-    /// Whether it has resource claims (dynamic resource allocation).
+    /// Whether the pod has resource claims (dynamic resource allocation).
     pub has_resource_claims: bool,
     /// Whether scheduling gates block its scheduling.
     pub is_gated: bool,
-    /// Another reason for which the scheduler has not attempted it or has failed.
+    /// Another reason why the scheduler has not attempted to schedule the pod, or has failed to.
     pub held_back: Option<HeldBack>,
-    /// The scheduler that schedules it. Empty for the default scheduler.
+    /// The scheduler that schedules the pod. Empty for the default scheduler.
     pub scheduler: String,
-    /// The gang of pods that it must be scheduled with.
+    /// The gang of pods with which the pod must be scheduled.
     pub gang: Option<Gang>,
     /// Termination grace period in seconds.
     pub grace_seconds: i64,
@@ -133,14 +134,14 @@ pub struct Pod {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeldBack {
     /// The pod belongs to this PodGroup (`spec.schedulingGroup`, Kubernetes 1.37). The scheduler
-    /// attempts it when enough pods of the group exist, and writes no condition before.
+    /// attempts it when enough pods of the group exist, and writes no condition before that.
     Group(String),
     /// The reason of the condition `PodScheduled`, such as `SchedulerError`.
     Reason(String),
 }
 
 impl Pod {
-    /// Returns whether it has terminated.
+    /// Returns whether the pod has terminated.
     pub fn is_terminal(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
@@ -156,12 +157,12 @@ impl Pod {
             && self.host_ports == other.host_ports
     }
 
-    /// Returns whether a DaemonSet controls it. Such a pod exists as long as its node.
+    /// Returns whether a DaemonSet controls the pod. Such a pod exists as long as its node.
     pub fn is_daemon(&self) -> bool {
         self.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
     }
 
-    /// Returns whether it is the mirror of a static pod, which the kubelet owns.
+    /// Returns whether the pod is the mirror of a static pod, which the kubelet owns.
     pub fn is_mirror(&self) -> bool {
         self.owner.as_ref().is_some_and(|owner| owner.kind == "Node")
     }
@@ -172,13 +173,14 @@ impl Pod {
         Some((&self.key.namespace, &gang.name))
     }
 
-    /// Returns whether it needs capacity that Outrigger may provide. Source: spec/scheduling.md
-    /// §1.3.
+    /// Returns whether the pod needs capacity that Outrigger may provide. Source:
+    /// spec/scheduling.md §1.3.
     pub fn is_provisionable(&self) -> bool {
         self.is_waiting() && self.nominated_node.is_none()
     }
 
-    /// Returns whether it is pending: reported as unschedulable, with or without a nominated node.
+    /// Returns whether the pod is pending: reported as unschedulable, with or without a nominated
+    /// node.
     pub fn is_waiting(&self) -> bool {
         self.unschedulable
             && self.node.is_none()
@@ -188,9 +190,9 @@ impl Pod {
             && !self.is_mirror()
     }
 
-    /// Returns whether the scheduler has not attempted it yet: it has neither a node nor a result.
-    /// Pods with volumes or resource claims are excluded: they may wait for these on a node that
-    /// the scheduler has selected.
+    /// Returns whether the scheduler has not attempted the pod yet: it has neither a node nor a
+    /// result. Pods with volumes or resource claims are excluded: they may wait for these on a node
+    /// that the scheduler has selected.
     pub fn is_untried(&self) -> bool {
         !self.unschedulable
             && self.nominated_node.is_none()
@@ -205,15 +207,15 @@ impl Pod {
             && !self.is_mirror()
     }
 
-    /// Returns whether it occupies its node: it is neither a daemon, nor a mirror pod, nor
+    /// Returns whether the pod occupies its node: it is neither a daemon, nor a mirror pod, nor
     /// terminal.
     pub fn occupies_node(&self) -> bool {
         self.node.is_some() && !self.is_terminal() && !self.is_daemon() && !self.is_mirror()
     }
 
-    /// When it will have terminated, if its deletion was requested: the grace period counts from
-    /// when Outrigger saw the request. The clock of the API server may differ by more than the
-    /// remaining time.
+    /// The time at which the pod will have terminated, if its deletion was requested. The grace
+    /// period starts when Outrigger sees the request. The clock of the API server may differ by
+    /// more than the remaining time.
     pub fn ends_by(&self) -> Option<Timestamp> {
         let deleted = self.deleting?;
         let grace = SignedDuration::from_secs(self.grace_seconds);
@@ -222,34 +224,34 @@ impl Pod {
         Some(from.checked_add(grace).unwrap_or(from))
     }
 
-    /// Returns whether it still exists a minute after its termination deadline.
+    /// Returns whether the pod still exists a minute after its termination deadline.
     pub fn is_stuck(&self, now: Timestamp) -> bool {
         self.ends_by()
             .and_then(|end| end.checked_add(STUCK_AFTER).ok())
             .is_some_and(|until| until < now)
     }
 
-    /// Returns whether it runs until its node terminates and is never evicted. Source:
+    /// Returns whether the pod runs until its node terminates and is never evicted. Source:
     /// spec/disruption.md §1.3 (IsDrainable).
     pub fn runs_until_termination(&self, now: Timestamp) -> bool {
         self.tolerates_disruption() || self.is_mirror() || self.is_stuck(now)
     }
 
-    /// Returns whether it tolerates the disrupted taint.
+    /// Returns whether the pod tolerates the disrupted taint.
     pub fn tolerates_disruption(&self) -> bool {
         let disrupted = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
         let mut tolerations = self.tolerations.iter();
         tolerations.any(|toleration| toleration.tolerates(&disrupted))
     }
 
-    /// Returns whether a drain waits for it. This includes daemons, unless they tolerate the
+    /// Returns whether a drain waits for the pod. This includes daemons, unless they tolerate the
     /// disrupted taint. Source: spec/disruption.md §1.3 (IsWaitingEviction), §4.4.
     pub fn holds_drain(&self, now: Timestamp) -> bool {
         self.node.is_some() && !self.is_terminal() && !self.runs_until_termination(now)
     }
 
-    /// Its drain order, starting at 0: critical pods are evicted after others, and daemons after
-    /// other pods of the same criticality. Source: spec/disruption.md §4.4.
+    /// The drain order of the pod, starting at 0: critical pods are evicted after others, and
+    /// daemons after other pods of the same criticality. Source: spec/disruption.md §4.4.
     pub fn drain_order(&self) -> u8 {
         2 * u8::from(self.is_critical()) + u8::from(self.is_daemon())
     }

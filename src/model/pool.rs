@@ -18,25 +18,25 @@ named_enum! {
     /// Why a node is disrupted. The names appear in HCL, logs, metrics and annotations.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Reason {
-        /// Only daemons run on it.
+        /// Only daemons run on the node.
         Empty => "empty",
-        /// Its pods can be scheduled on other nodes or on a cheaper node.
+        /// The pods of the node can be scheduled on other nodes or on a cheaper node.
         Underutilized => "underutilized",
-        /// It no longer matches its pool or node class.
+        /// The node no longer matches its pool or node class.
         Drifted => "drifted",
-        /// It has exceeded the maximum age of its pool.
+        /// The node has exceeded the maximum age of its pool.
         Expired => "expired",
-        /// The provider interrupts it.
+        /// The provider interrupts the node.
         Interrupted => "interrupted",
-        /// It is unhealthy.
+        /// The node is unhealthy.
         Unhealthy => "unhealthy",
-        /// Its instance has no Node, or its Node has no instance.
+        /// The instance of the node has no Node object, or the Node object has no instance.
         Orphaned => "orphaned",
-        /// It did not launch, register or initialize in time.
+        /// The node did not launch, register or initialize in time.
         TimedOut => "timed_out",
-        /// Its static pool has more nodes than configured.
+        /// The static pool of the node has more nodes than configured.
         Surplus => "surplus",
-        /// A user deletes its Node, and the finalizer drains it first.
+        /// A user deletes the Node object, and the finalizer drains the node first.
         Deleted => "deleted",
     }
 }
@@ -80,7 +80,8 @@ impl Reason {
     }
 }
 
-/// Returns whether a rule with these reasons applies to one. A rule without reasons applies to all.
+/// Returns whether a rule with these reasons applies to one reason. A rule without reasons applies
+/// to all reasons.
 pub fn applies_to_reason(reasons: &[Reason], reason: Reason) -> bool {
     reasons.is_empty() || reasons.contains(&reason)
 }
@@ -180,7 +181,7 @@ impl Budget {
     }
 }
 
-/// A maintenance window, allowing or blocking.
+/// A maintenance window, which either allows or blocks disruption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Maintenance {
     /// Whether nodes are disrupted only within the window, rather than only outside of it.
@@ -194,11 +195,11 @@ pub struct Maintenance {
 /// How long consolidation pauses after an event in the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoolDown {
-    /// After the launch of an instance.
+    /// Pause after the launch of an instance.
     pub after_launch: SignedDuration,
-    /// After the termination of an instance.
+    /// Pause after the termination of an instance.
     pub after_end: SignedDuration,
-    /// After a failed disruption.
+    /// Pause after a failed disruption.
     pub after_failure: SignedDuration,
 }
 
@@ -221,14 +222,14 @@ pub enum Consolidation {
     /// Empty and underutilized nodes.
     #[default]
     EmptyOrUnderutilized,
-    /// Empty and underutilized nodes, weighing savings against disruption.
+    /// Empty and underutilized nodes, after weighing the savings against the disruption.
     Balanced,
 }
 
-/// Which pods may be evicted if they do not forbid it.
+/// Which pods may be evicted, unless they forbid it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Safety {
-    /// All of them, as in Karpenter.
+    /// All pods, as in Karpenter.
     #[default]
     Standard,
     /// The pods that Cluster Autoscaler would evict: a controller recreates them, they lose no data
@@ -259,7 +260,7 @@ pub struct Disruption {
     pub consolidation: Consolidation,
     /// How long a node must be unchanged before consolidation. `None` disables consolidation.
     pub consolidate_after: Option<SignedDuration>,
-    /// Which pods may be evicted if they do not forbid it.
+    /// Which pods may be evicted, unless they forbid it.
     pub safety: Safety,
     /// Minimum age of a node for any disruption other than expiration.
     pub min_age: SignedDuration,
@@ -269,7 +270,7 @@ pub struct Disruption {
     /// Minimum number of instance types in the replacement of a spot node by a cheaper spot node. 0
     /// disables such replacements.
     pub spot_to_spot_min_types: u32,
-    /// How long no pod must have been added to or removed from a node before it counts as
+    /// How long the set of pods on a node must be unchanged before the node is considered
     /// underutilized.
     pub unneeded_for: SignedDuration,
     /// Action when a drain exceeds `drain_timeout`.
@@ -340,7 +341,7 @@ impl Limits {
         }
     }
 
-    /// Returns the stricter of both limits for each resource.
+    /// Returns the stricter one of the two limits for each resource.
     pub fn stricter_of(&self, other: &Self) -> Self {
         let mut capacity: BTreeMap<String, i64> = self.capacity.iter().cloned().collect();
         for (name, other_limit) in &other.capacity {
@@ -377,7 +378,7 @@ pub struct Pool {
     /// Preference over other pools, highest first: 0 to 100.
     pub weight: u32,
     /// Fixed number of nodes (a static pool). `None` means that pods determine the number. A static
-    /// pool has no weight, is never consolidated, and is limited only in its nodes.
+    /// pool has no weight, is never consolidated, and has only a limit on its number of nodes.
     pub replicas: Option<u32>,
     /// Age at which a node expires. `None` means never.
     pub expire_after: Option<SignedDuration>,

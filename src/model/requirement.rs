@@ -1,7 +1,7 @@
 //! Label requirements, their intersection and their compatibility.
 //!
 //! The algebra is that of spec/scheduling.md §2.2: `In` holds a set, every other operator holds the
-//! complement of a set, and bounds narrow either.
+//! complement of a set, and bounds narrow either kind of set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -211,7 +211,8 @@ impl Requirement {
         })
     }
 
-    /// The inclusive bounds within those of both. `None` if no integer is within both.
+    /// The inclusive bounds that are within the bounds of both requirements. `None` if no integer
+    /// is within both.
     fn common_bounds(&self, other: &Self) -> Option<(Option<i64>, Option<i64>)> {
         let gte = self.gte.max(other.gte);
         let lte = [self.lte, other.lte].into_iter().flatten().min();
@@ -219,7 +220,7 @@ impl Requirement {
         (!is_empty).then_some((gte, lte))
     }
 
-    /// Returns the requirement that is satisfied if both are.
+    /// Returns the requirement that is satisfied exactly if both requirements are satisfied.
     pub fn intersection(&self, other: &Self) -> Self {
         let min_values = self.min_values.max(other.min_values);
         let Some((gte, lte)) = self.common_bounds(other) else {
@@ -248,7 +249,7 @@ impl Requirement {
         intersection
     }
 
-    /// Returns whether a present value satisfies both.
+    /// Returns whether a value of a present label satisfies both requirements.
     pub fn has_intersection(&self, other: &Self) -> bool {
         if self.common_bounds(other).is_none() {
             return false;
@@ -324,7 +325,7 @@ struct Sides {
     wanted: Requirement,
     /// The offered values. `None` if the label is not defined.
     offered: Option<Requirement>,
-    /// Defined labels, other than well-known ones, that the key may have been meant to be.
+    /// Defined labels, other than well-known labels, of which the key may be a misspelling.
     known: Vec<String>,
 }
 

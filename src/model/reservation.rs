@@ -37,12 +37,12 @@ pub struct Reservation {
     pub interruptible: bool,
     /// Total number of instances.
     pub total: u32,
-    /// Number of available instances at `counted`.
+    /// Number of available instances at the time `counted`.
     pub left: u32,
     /// When `left` was counted. Later launches and launches in progress are subtracted from it.
     /// `None` if `left` is the total, from which all running instances are subtracted.
     pub counted: Option<Timestamp>,
-    /// When it ends. `None` if it ends only when it is cancelled.
+    /// When the reservation ends. `None` if it ends only when it is cancelled.
     pub ends: Option<Timestamp>,
 }
 
@@ -60,7 +60,7 @@ impl Reservation {
         }
     }
 
-    /// Returns whether instances may still be launched into it at this time.
+    /// Returns whether instances may still be launched into the reservation at this time.
     pub fn is_open(&self, now: Timestamp) -> bool {
         let notice = match self.kind {
             ReservationKind::Default => SignedDuration::ZERO,

@@ -40,7 +40,7 @@ impl Taint {
         Self { key: key.to_owned(), value: String::new(), effect }
     }
 
-    /// Returns whether two taints are identical to Kubernetes, which compares key and effect.
+    /// Returns whether Kubernetes treats two taints as identical: their keys and effects are equal.
     pub fn matches(&self, other: &Self) -> bool {
         self.key == other.key && self.effect == other.effect
     }
@@ -126,8 +126,8 @@ fn parse_integer(value: &str) -> Option<i64> {
     is_plain.then(|| value.parse().ok()).flatten()
 }
 
-/// The first taint that prevents pods with these tolerations from scheduling. `PreferNoSchedule`
-/// does not.
+/// The first taint that prevents pods with these tolerations from being scheduled. A
+/// `PreferNoSchedule` taint does not prevent it.
 pub fn first_repelling<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     first_untolerated(
         taints.iter().filter(|taint| taint.effect != Effect::PreferNoSchedule),

@@ -1,8 +1,8 @@
 //! Stable hashes of pools and node classes, which detect drift and in-place changes.
 //!
-//! Each has two hashes: one of the fields that require a new instance, and one of the fields that
-//! can be updated in place. docs/decisions/017-what-drifts.md explains which field is in which
-//! hash.
+//! Each pool and node class has two hashes: one of the fields that require a new instance, and one
+//! of the fields that can be updated in place. docs/decisions/017-what-drifts.md explains which
+//! field is in which hash.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Write};
@@ -29,7 +29,7 @@ pub fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
-/// Derives a number below `limit` from a string, which differs for most strings.
+/// Derives a number below `limit` from a string. Most strings have different numbers.
 pub fn spread_below(text: &str, limit: u64) -> u64 {
     // The low bits of the hash are similar for similar strings.
     let mixed = fnv1a(text).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
@@ -282,7 +282,8 @@ pub fn pool_hash(pool: &Pool) -> String {
     pool_hashes(pool).to_string()
 }
 
-/// Hashes of a node class, formatted for a tag. Without a node class, the hashes of no fields.
+/// Hashes of a node class, formatted for a tag. Without a node class, the hashes of an empty list
+/// of fields.
 pub fn node_class_hash(class: Option<&NodeClass>) -> String {
     class.map_or_else(|| format!("{VERSION}:none"), |class| node_class_hashes(class).to_string())
 }
@@ -308,8 +309,8 @@ pub fn change_id(cluster: &Cluster) -> String {
     format!("{:016x}", text.hash())
 }
 
-/// ID of an approval other than for a configuration: the cluster, the kind of the hold, and a hash
-/// of the held items.
+/// ID of an approval that is not for a configuration: the cluster, the kind of the held items, and
+/// a hash of the held items.
 pub fn accept_id<'a>(
     cluster: &ClusterName,
     kind: &str,

@@ -43,8 +43,8 @@ named_enum! {
 }
 
 impl ObjectKind {
-    /// Number of kinds, from the first on, that are watched in every cluster. The other kinds only
-    /// select pods.
+    /// Number of kinds at the start of the list that are watched in every cluster. The other kinds
+    /// only select pods.
     pub const ALWAYS: usize = 9;
 }
 
@@ -53,7 +53,7 @@ impl ObjectKind {
 pub struct VolumeClaim {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// The volume that it is bound to. Empty until it is bound.
+    /// The volume to which the claim is bound. Empty until it is bound.
     pub volume: String,
     /// Its storage class. Empty if there is none.
     pub storage_class: String,
@@ -85,7 +85,7 @@ pub struct Volume {
     pub node_affinity: Vec<Requirements>,
     /// CSI driver. Empty for other kinds.
     pub driver: String,
-    /// Whether it is a directory or disk of one node (`local`, `hostPath`).
+    /// Whether the volume is a directory or disk of one node (`local`, `hostPath`).
     pub is_local: bool,
     /// Whether its deletion was requested.
     pub deleting: bool,

@@ -23,7 +23,7 @@ pub struct Window {
     duration: SignedDuration,
 }
 
-/// Longest window. For more than a month, the schedule should be inverted.
+/// Maximum duration of a window. For more than a month, the schedule should be inverted.
 const DURATION_MAX: SignedDuration = SignedDuration::from_hours(744);
 
 /// A window that changes this often without closing is treated as always open: one opening per
@@ -89,7 +89,7 @@ impl Window {
         self.schedule.expression()
     }
 
-    /// How long it stays open.
+    /// How long the window stays open.
     pub fn duration(&self) -> SignedDuration {
         self.duration
     }

@@ -40,8 +40,8 @@ impl SkewGauge {
         last.push_front(ahead);
     }
 
-    /// By how much the clock of this host is ahead: the smallest of the last skews. `None` if there
-    /// are too few.
+    /// Returns by how much the clock of this host is ahead: the smallest of the last skews. `None`
+    /// after too few responses.
     pub(crate) fn clock_ahead(&self) -> Option<SignedDuration> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let smallest = last.iter().min_by_key(|skew| skew.abs()).copied();

@@ -1,5 +1,5 @@
-//! Prevents changes to a cluster by a host that is not its leader. It is the last layer of each
-//! request. Each change carries its term in the header `User-Agent`.
+//! Prevents a host from changing a cluster of which it is not the leader. This check is the last
+//! layer of each request. Each change carries its term in the header `User-Agent`.
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
@@ -31,10 +31,10 @@ pub(crate) enum NotLeader {
          another term than the one that decided it"
     )]
     Term,
-    /// The decision is too old.
+    /// The decision that requested the change is too old.
     #[error("not sent: the decision is too old and is repeated")]
     Late,
-    /// The change is not covered by a fence.
+    /// The change was requested by a task without a `Fence`.
     #[error("not sent: requested outside of a leadership term")]
     Unasked,
 }
@@ -48,18 +48,18 @@ const MARKS_MAX: usize = 500;
 /// Replaces the terms that do not fit.
 const MORE: &str = "term/more";
 
-/// Until when changes may be sent.
+/// Whether and until when changes may be sent.
 #[derive(Clone, Copy, Debug, Default)]
 enum Gate {
-    /// Always, for actions that a user requested with a verb.
+    /// Changes may always be sent, because a user requested them with a CLI command.
     #[default]
     Open,
     Closed,
-    /// Until any clock passes this moment.
+    /// Changes may be sent until the wall clock or the monotonic clock passes this moment.
     Until(Moment),
 }
 
-/// The gate of a cluster, and the current or last term of this host.
+/// Whether changes of a cluster may be sent, and the current or last term of this host.
 #[derive(Clone, Debug, Default)]
 struct FenceState {
     term: u64,
@@ -68,19 +68,20 @@ struct FenceState {
     mark: Arc<str>,
 }
 
-/// The fence of one cluster, shared by all its clients.
+/// The fence of one cluster, used by all clients of the cluster. In the daemon, the fence is open
+/// while this host holds the Lease of the cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fence {
     state: Arc<watch::Sender<FenceState>>,
-    /// The required term. `None` allows any term.
+    /// The term that changes must belong to. `None` allows changes of any term.
     term: Option<u64>,
-    /// Until when requests may be sent. Responses may arrive later.
+    /// The time until which changes may be sent. Responses may arrive later.
     not_after: Option<Moment>,
 }
 
 impl Fence {
-    /// Begins a term, and returns its number. Requests of earlier terms never pass again. Nothing
-    /// passes before the fence is opened. `mark` identifies the term in `User-Agent`.
+    /// Begins a term, and returns its number. Changes of earlier terms are never sent again. No
+    /// change is sent before the fence is opened. `mark` identifies the term in `User-Agent`.
     pub(crate) fn begin_term(&self, mark: &str) -> u64 {
         let mut term = 0;
         self.state.send_modify(|state| {
@@ -99,12 +100,12 @@ impl Fence {
         (!state.mark.is_empty() && !is_past).then(|| state.mark.clone())
     }
 
-    /// Closes the fence.
+    /// Closes the fence, so that no further changes are sent.
     pub(crate) fn close(&self) {
         self.set_gate(Gate::Closed);
     }
 
-    /// Opens the fence for changes of this term, for this long from a moment.
+    /// Opens the fence for changes of this term, until `span` has passed since the moment `since`.
     pub(crate) fn open(&self, since: Moment, span: Duration) {
         self.set_gate(Gate::Until(since.plus(span)));
     }
@@ -149,7 +150,8 @@ impl Fence {
         }
     }
 
-    /// Returns whether the fence has expired without being closed.
+    /// Returns whether the time of the fence has run out although the fence was not closed: this
+    /// host did not renew the Lease in time.
     pub(crate) fn has_run_out(&self) -> bool {
         matches!(self.state.borrow().gate, Gate::Until(..)) && !self.is_open()
     }
@@ -166,8 +168,8 @@ impl Fence {
         }
     }
 
-    /// Runs a change of the cluster while the fence is open. A change without a response by then is
-    /// cancelled, whether or not it was sent.
+    /// Runs a change of the cluster while the fence is open. A change that has no response when the
+    /// fence closes is cancelled, whether or not it was sent.
     pub(crate) async fn run_guarded<T>(
         &self,
         doing: impl Future<Output = T>,
@@ -208,9 +210,9 @@ async fn run_while_open<T>(
 /// The fences of a task that sends requests to AWS.
 #[derive(Clone, Debug)]
 enum FenceScope {
-    /// All of these fences.
+    /// The requests of the task need all these fences to be open.
     Behind(Arc<[Fence]>),
-    /// None: its requests change nothing in a cluster, or a user requested them.
+    /// No fences: the requests of the task change nothing in a cluster, or a user requested them.
     Free,
 }
 
@@ -218,8 +220,8 @@ task_local! {
     static SCOPE: FenceScope;
 }
 
-/// Runs a future whose AWS requests must pass these fences. Requests without a response when a
-/// fence closes are cancelled.
+/// Runs a future whose AWS requests are sent only while all these fences are open. Requests without
+/// a response when a fence closes are cancelled.
 pub(crate) async fn run_fenced<T>(
     fences: impl Into<Arc<[Fence]>>,
     doing: impl Future<Output = T>,
@@ -229,12 +231,14 @@ pub(crate) async fn run_fenced<T>(
     run_while_open(fences, doing).await
 }
 
-/// Runs a future whose AWS requests pass no fence: a dry run, or an action that a user requested.
+/// Runs a future whose AWS requests need no leadership: a dry run, or an action that a user
+/// requested.
 pub(crate) async fn run_unfenced<T>(doing: impl Future<Output = T>) -> T {
     SCOPE.scope(FenceScope::Free, doing).await
 }
 
-/// The fences of this task, for tasks that act for it. `None` means that no changes are allowed.
+/// The fences of this task, which it passes on to tasks that make its calls. `None` means that no
+/// changes are allowed.
 pub(crate) fn task_fences() -> Option<Arc<[Fence]>> {
     match SCOPE.try_with(Clone::clone) {
         Ok(FenceScope::Behind(fences)) => Some(fences),
@@ -247,7 +251,7 @@ pub(crate) fn task_fences() -> Option<Arc<[Fence]>> {
 pub(crate) fn check_task(changes: bool) -> Result<(), NotLeader> {
     match task_fences() {
         Some(fences) if changes => fences.iter().try_for_each(Fence::check_open),
-        // Requests that verify a delayed change may also be sent late.
+        // Reads have no deadline, because they may have to verify the result of a delayed change.
         Some(fences) => match fences.iter().all(Fence::is_open) {
             true => Ok(()),
             false => Err(NotLeader::Term),
@@ -279,11 +283,12 @@ pub(crate) fn are_open(fences: &[Fence]) -> bool {
     fences.iter().all(|fence| fence.check_open().is_ok())
 }
 
-/// A client whose requests pass a fence, in addition to the fence of the inner client.
+/// Returns a client that sends changes only while this fence is open. It replaces the fence of the
+/// inner client.
 pub(crate) fn fenced_client(client: Client, fence: &Fence) -> Client {
     let (fence, namespace) = (fence.clone(), client.default_namespace().to_owned());
     let service = service_fn(move |mut request: Request<Body>| {
-        // The request carries the fence, because clients queue requests.
+        // Attach the fence to the request, because a client may queue the request.
         request.extensions_mut().insert(fence.clone());
         let client = client.clone();
         async move { client.send(request).await }
@@ -336,7 +341,7 @@ where
         if let Some(agent) = agent.and_then(|agent| HeaderValue::try_from(agent).ok()) {
             request.headers_mut().insert(USER_AGENT, agent);
         }
-        // Connecting may take seconds, so check again.
+        // Connecting may take seconds, so check the fence again before each step.
         let answer = run_while_open([fence].into(), self.inner.call(request));
         async move { answer.await.map_err(BoxError::from)? }.boxed()
     }

@@ -1,4 +1,4 @@
-//! The process group of a program. Its child processes are killed with it.
+//! The process group of a program. Dropping it kills the program and its child processes.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
@@ -13,7 +13,7 @@ impl ProcessGroup {
         Self(id.and_then(Pid::from_raw))
     }
 
-    /// Does not kill the remaining processes.
+    /// Drops the group without killing the remaining processes.
     pub(crate) fn keep_alive(mut self) {
         self.0 = None;
     }

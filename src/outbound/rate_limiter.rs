@@ -17,7 +17,7 @@ pub(crate) struct Limiter {
     due: Arc<Mutex<Option<Instant>>>,
     /// Average interval between requests.
     apart: Duration,
-    /// Burst, as a time span.
+    /// The burst, as the time in which the average rate grants as many tokens.
     ahead: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Limiter {
 
     fn take_token(&self, now: Instant) -> Duration {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        // A request that waits for the maximum does not delay the next one further.
+        // A request that waits for the maximum time does not delay the next request further.
         let latest = now + self.ahead + WAIT;
         let slot = due.unwrap_or(now).max(now).min(latest);
         *due = Some(slot + self.apart);

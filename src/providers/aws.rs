@@ -1,7 +1,7 @@
 //! Calls Amazon EC2 and other AWS services, and converts the types of the SDK. The meaning of
 //! responses is in `ec2`.
 
-/// SDK interceptor: fence, term mark, request counter.
+/// SDK interceptor that checks the leadership, adds the term and counts requests.
 pub(crate) mod interceptor;
 /// Errors of AWS calls.
 pub(crate) mod error;
@@ -21,7 +21,7 @@ pub(crate) mod instance_types;
 pub(crate) mod pricing;
 /// AMIs and their SSM parameters.
 pub(crate) mod images;
-/// Refreshes listings, and keeps what is known if one fails.
+/// Refreshes listings. If a listing fails, its last result is kept.
 pub(crate) mod refresh;
 /// Launch template calls.
 pub(crate) mod launch_templates;

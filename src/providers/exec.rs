@@ -41,7 +41,8 @@ use crate::providers::interface::{Provider, unsupported_result};
 
 /// Capacity of the call queue.
 const QUEUE: usize = 64;
-/// How much longer a caller waits than the supervisor, whose error is more precise.
+/// How much longer a caller waits than the supervisor, because the supervisor returns a more
+/// precise error.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Limits of a program, suited to real clouds.
@@ -49,17 +50,17 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(crate) struct ProgramLimits {
     /// Timeout of one call.
     call_timeout: Duration,
-    /// Timeout from its start to its hello.
+    /// Timeout from the start of the program to its hello.
     hello_timeout: Duration,
     /// Initial and maximum delay before a restart.
     restart_delays: (Duration, Duration),
     /// Minimum duration of a successful run.
     min_successful_run: Duration,
-    /// Time to exit after its stdin is closed.
+    /// Time for the program to exit after its stdin is closed.
     exit_timeout: Duration,
-    /// Consecutive calls without a response after which it is killed.
+    /// Consecutive calls without a response after which the program is killed.
     max_unanswered: u32,
-    /// Consecutive invalid lines after which it is killed.
+    /// Consecutive invalid lines after which the program is killed.
     max_invalid_lines: u32,
     /// Maximum line length: some twenty thousand instances.
     max_line_bytes: usize,
@@ -84,8 +85,8 @@ impl Default for ProgramLimits {
     }
 }
 
-/// The program as the provider of one cluster. It is started by the first call and stopped when
-/// this is dropped.
+/// The program as the provider of one cluster. The first call starts the program, and dropping this
+/// value stops it.
 pub(crate) struct ExecProvider {
     calls: mpsc::Sender<PendingCall>,
     /// User data by node class.

@@ -20,7 +20,7 @@ pub const PROTOCOL: u32 = 1;
 /// Why a message cannot be written, or a line is not a valid response.
 #[derive(Debug, Error)]
 pub enum ProtocolError {
-    /// It is not JSON of this form.
+    /// The line is not JSON of this form.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     /// A field has an unknown value.
@@ -32,7 +32,7 @@ pub enum ProtocolError {
     /// The program has answered the hello with this error.
     #[error("{0}")]
     HelloRefused(String),
-    /// A refusal of offerings names none of the requested ones.
+    /// A refusal of offerings names no requested offering.
     #[error("it refuses none of the requested offerings")]
     NoRequestedOffering,
     /// The response belongs to a different kind of call.
@@ -60,7 +60,7 @@ pub enum ProtocolError {
     OtherOffering {
         /// The instance.
         instance: InstanceId,
-        /// Its offering.
+        /// The offering of the instance.
         offering: OfferingKey,
     },
     /// A launched instance is not live.

@@ -51,8 +51,8 @@ pub(crate) trait Provider: Send + Sync {
         true
     }
 
-    /// By how much the clock of this host is ahead of the provider's clock. `None` if its responses
-    /// do not show it.
+    /// Returns by how much the clock of this host is ahead of the provider's clock. `None` if the
+    /// provider's responses do not show the time.
     fn clock_ahead(&self) -> Option<SignedDuration> {
         None
     }

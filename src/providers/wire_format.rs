@@ -233,7 +233,7 @@ impl TryFrom<TaintBody> for Taint {
     }
 }
 
-/// An instance, also in `GET /v1/instances`.
+/// An instance. `GET /v1/instances` returns the same format.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct InstanceBody {
     id: String,

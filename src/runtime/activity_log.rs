@@ -15,17 +15,17 @@ const LINES: usize = 200;
 /// A line of the activity log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActivityEntry {
-    /// When it happened.
+    /// When the event happened.
     pub at: Timestamp,
     /// True if the line is a warning.
     pub warns: bool,
     /// The event, in two or three words.
     pub what: Cow<'static, str>,
-    /// The node, claim, pod or pool. Empty for the whole cluster.
+    /// The node, claim, pod or pool of the event. Empty if the event concerns the whole cluster.
     pub of: String,
     /// Details.
     pub text: String,
-    /// How many consecutive events the line stands for. It shows the last one.
+    /// Number of consecutive events that the line summarizes. The line shows the last event.
     pub times: u32,
 }
 
@@ -34,7 +34,8 @@ pub struct ActivityEntry {
 pub struct ActivityLog(VecDeque<ActivityEntry>);
 
 impl ActivityLog {
-    /// Adds a line for a report that has one. Consecutive reports about pods share a line.
+    /// Adds the line of a report, if the report has one. Merges consecutive reports about pods into
+    /// one line.
     pub fn add_report(&mut self, described: &Description<'_>, now: Timestamp) {
         let Some(activity) = &described.activity else {
             return;

@@ -20,7 +20,8 @@ use crate::model::id::LeaseName;
 
 /// Name of Karpenter's Lease. Source: Karpenter, `pkg/operator`.
 pub(crate) const LEASE: &str = "karpenter-leader-election";
-/// Namespaces of the Lease. Karpenter's documentation installs it in one of these.
+/// Namespaces in which Karpenter's Lease may be: Karpenter's documentation installs Karpenter in
+/// one of these.
 pub(crate) const NAMESPACES: [&str; 2] = ["kube-system", "karpenter"];
 
 /// Timeout of one read.
@@ -37,11 +38,11 @@ pub(crate) enum OtherAutoscaler {
     /// Not known yet.
     #[default]
     Unknown,
-    /// Not known, for this reason.
+    /// The state is not known, for this reason.
     Unseen(String),
-    /// It is not active.
+    /// The other autoscaler is not active.
     Gone,
-    /// It is active, by this evidence.
+    /// The other autoscaler is active. The value is the evidence for this.
     Works(String),
 }
 
@@ -59,12 +60,12 @@ impl AutoscalerWatch {
         Self { seen: state, task }
     }
 
-    /// The last state.
+    /// Returns the last known state of the other autoscaler.
     pub(crate) fn last_state(&self) -> OtherAutoscaler {
         self.seen.borrow().clone()
     }
 
-    /// Returns when the state has changed.
+    /// Waits until the state of the other autoscaler changes.
     pub(crate) async fn wait_for_change(&mut self) {
         if self.seen.changed().await.is_err() {
             std::future::pending().await
@@ -90,7 +91,8 @@ async fn watch_autoscalers(client: Client, states: watch::Sender<OtherAutoscaler
         let activities = holders.map(|((lease, watched), holder)| {
             state_after_read(lease, watched, holder, began.elapsed())
         });
-        // An active autoscaler in one namespace overrides an unknown state in another namespace.
+        // If Karpenter is active in one namespace, an unknown state in another namespace has no
+        // effect.
         let now = activities.max_by_key(|activity| match activity {
             OtherAutoscaler::Gone => 0,
             OtherAutoscaler::Unknown => 1,
@@ -108,7 +110,7 @@ async fn watch_autoscalers(client: Client, states: watch::Sender<OtherAutoscaler
     }
 }
 
-/// The state after one read of one Lease.
+/// Returns the state of Karpenter after one read of one Lease.
 fn state_after_read(
     lease: &LeaseName,
     watched: &mut Watched,

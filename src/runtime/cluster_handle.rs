@@ -18,13 +18,14 @@ use crate::runtime::cluster_health::ClusterHealth;
 use crate::telemetry::cluster_collector::{self, MetricSample, Sync};
 use crate::telemetry::report_metrics;
 
-/// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
+/// A cluster that is not ready for this long is degraded. `run` then reports that it has started,
+/// without waiting for this cluster.
 pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Time for an engine to answer a query. It may be in the middle of a pass.
+/// Time for an engine to answer a query. The engine may be in the middle of a pass.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// A query that runs on the thread of the engine. It blocks the engine.
+/// A query that runs on the thread of the engine and blocks the engine.
 pub(crate) type EngineQuery = Box<dyn FnOnce(&Engine, Timestamp) + Send>;
 
 /// The channels to an engine.
@@ -39,7 +40,7 @@ pub(crate) struct EngineChannel {
 /// All clusters of this daemon with their status.
 pub(crate) type Clusters = Vec<Arc<ClusterHandle>>;
 
-/// Status of a cluster, independent of which host is the leader.
+/// Status of a cluster on this host, whether or not this host is the leader.
 #[derive(Debug)]
 pub(crate) struct ClusterHandle {
     pub(crate) name: ClusterName,
@@ -51,13 +52,13 @@ pub(crate) struct ClusterHandle {
 #[derive(Debug, Default)]
 struct HandleState {
     standing: ClusterHealth,
-    /// Actions that missing permissions prevent.
+    /// Actions that are not possible because a permission is missing.
     undone: Vec<&'static str>,
     /// The reason why this host is not the leader.
     led_by: Option<String>,
-    /// The channels to its engine, while one runs.
+    /// The channels to the engine of the cluster, while the engine runs.
     line: Option<EngineChannel>,
-    /// The last metrics samples.
+    /// The last metrics samples of the cluster.
     samples: Arc<[MetricSample]>,
     /// Age and state of the watches.
     sync: Option<Sync>,
@@ -102,7 +103,7 @@ impl ClusterHandle {
         }
     }
 
-    /// Sets the reason why this host is not the leader. `None` if it is.
+    /// Sets the reason why this host is not the leader. `None` if this host is the leader.
     pub(crate) fn set_follower_reason(&self, reason: Option<String>) {
         self.with_state(|state| state.led_by = reason);
     }
@@ -125,7 +126,7 @@ impl ClusterHandle {
         timeline.unwrap_or_else(PoisonError::into_inner).newest_first()
     }
 
-    /// Sets the metrics samples. Ignored if this engine no longer runs the cluster.
+    /// Sets the metrics samples, unless no engine runs the cluster any more.
     pub(crate) fn set_samples(&self, samples: Vec<MetricSample>) {
         let samples: Arc<[MetricSample]> = samples.into();
         self.with_state(|state| {
@@ -135,7 +136,7 @@ impl ClusterHandle {
         });
     }
 
-    /// Sets age and state of the watches. Ignored if this engine no longer runs the cluster.
+    /// Sets age and state of the watches, unless no engine runs the cluster any more.
     pub(crate) fn set_sync(&self, sync: Sync) {
         self.with_state(|state| {
             if state.line.is_some() {
@@ -151,13 +152,14 @@ impl ClusterHandle {
         [samples, age.unwrap_or_default().into()]
     }
 
-    /// Records a reported mismatch of API server and instances, or its end, for the engine of the
-    /// next leadership term.
+    /// Records for the engine of the next leadership term whether the last engine has reported a
+    /// mismatch between the API server and the instances.
     pub(crate) fn set_mismatched(&self, mismatched: bool) {
         self.with_state(|state| state.mismatched = mismatched);
     }
 
-    /// Whether the last report about it was a mismatch.
+    /// Returns whether the last engine has reported a mismatch between the API server and the
+    /// instances.
     pub(crate) fn is_mismatched(&self) -> bool {
         self.with_state(|state| state.mismatched)
     }
@@ -167,7 +169,7 @@ impl ClusterHandle {
         self.with_state(|state| state.standing)
     }
 
-    /// Actions that missing permissions prevent, with the permission.
+    /// Actions that are not possible because a permission is missing, each with that permission.
     pub(crate) fn prevented_actions(&self) -> Vec<&'static str> {
         self.with_state(|state| state.undone.clone())
     }
@@ -178,14 +180,15 @@ impl ClusterHandle {
         is_driven.then(|| self.beat.age())
     }
 
-    /// Wakes its engine, in case its timer is due. A lost or repeated call is harmless.
+    /// Wakes the engine of the cluster, in case the timer of the engine is due. A lost or repeated
+    /// call is harmless.
     pub(crate) fn wake_engine(&self) {
         if let Some(engine) = self.with_state(|state| state.line.clone()) {
             drop(engine.events.try_send(Event::Timeout));
         }
     }
 
-    /// Runs a query on the engine. `None` if no engine runs or it does not answer.
+    /// Runs a query on the engine. `None` if no engine runs or the engine does not answer.
     pub(crate) async fn query_engine<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,

@@ -7,12 +7,12 @@ pub enum ClusterHealth {
     Ready,
     /// Another host is the leader, and this host is on standby.
     Standby,
-    /// It has not been ready for a long time. Startup does not wait for it.
+    /// The cluster has not been ready for a long time. Startup does not wait for this cluster.
     Degraded,
-    /// Its engine does not make decisions yet.
+    /// The engine of the cluster does not make decisions yet.
     #[default]
     Unready,
-    /// Its engine has stopped.
+    /// The engine of the cluster has stopped.
     Ended,
 }
 
@@ -21,12 +21,12 @@ impl ClusterHealth {
     pub const ALL: [Self; 5] =
         [Self::Ready, Self::Standby, Self::Degraded, Self::Unready, Self::Ended];
 
-    /// Returns whether startup need not wait for it.
+    /// Returns whether startup need not wait for a cluster with this health.
     pub fn is_settled(self) -> bool {
         matches!(self, Self::Ready | Self::Standby | Self::Degraded)
     }
 
-    /// Its name in messages.
+    /// The name of this health in messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "ready",

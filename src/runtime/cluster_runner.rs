@@ -57,7 +57,7 @@ impl ClusterRunner {
         self.orders.send(order).await.is_ok() && answer.await.unwrap_or(false)
     }
 
-    /// Returns when the engine has stopped, which happens only on request or by a fault.
+    /// Waits until the engine has stopped, which happens only on request or because of an error.
     pub(crate) async fn wait_until_ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
@@ -72,9 +72,9 @@ impl ClusterRunner {
 
 /// Why an engine stopped.
 enum EngineEnd {
-    /// It was stopped on request.
+    /// The engine was stopped on request.
     Stopped,
-    /// It failed, or could not start.
+    /// The engine failed, or could not start.
     Failed,
     /// This host lost leadership.
     Lost,
@@ -99,7 +99,8 @@ impl RunnerTask {
                 EngineEnd::ClockSet => {
                     self.front.set_health(ClusterHealth::Unready, Vec::new());
                     elector.begin_new_term(term).await;
-                    // Each new engine lists everything, and the clock may be set repeatedly.
+                    // Wait before the next engine starts: each new engine lists all objects, and
+                    // the clock may be set repeatedly.
                     sleep(LOOK).await;
                 }
                 EngineEnd::Stopped => break,
@@ -171,8 +172,8 @@ impl RunnerTask {
         let end = loop {
             tokio::select! {
                 biased;
-                // An engine that stops for this reason has not failed and accepts no further
-                // commands.
+                // An engine that stops because the clock was set has not failed, and accepts no
+                // further commands.
                 () = engine.clock_set() => break EngineEnd::ClockSet,
                 () = engine.wait_until_ended() => break EngineEnd::Failed,
                 () = elector.wait_for_change(&leadership) => break EngineEnd::Lost,
@@ -191,14 +192,15 @@ impl RunnerTask {
             elector.report_health(self.front.health() == ClusterHealth::Ready);
         };
         elector.report_health(true);
-        // From here on, the provider sends messages about the instances to the next leader.
+        // From here on, the provider no longer sends events to this engine. The next leader
+        // receives the messages about the instances.
         self.register_engine(None).await;
         engine.stop().await;
         self.front.set_engine(None);
         end
     }
 
-    /// Registers the cluster and its engine with the provider.
+    /// Registers the cluster with the provider, and the engine if one runs.
     async fn register_engine(&mut self, engine: Option<&EngineThread>) {
         let cluster = self.parts.cluster.clone();
         let events = engine.map(EngineThread::event_channel);
@@ -209,7 +211,7 @@ impl RunnerTask {
         }
     }
 
-    /// Repeats the registration if it has not succeeded.
+    /// Repeats the registration with the provider if the last registration timed out.
     async fn register_if_failed(&mut self, engine: Option<&EngineThread>) {
         if !self.told {
             self.register_engine(engine).await;

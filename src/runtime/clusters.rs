@@ -62,10 +62,10 @@ struct Running {
     print: u64,
 }
 
-/// Everything that is needed to run a cluster.
+/// Everything that a runner needs to run a cluster.
 pub(crate) struct Prepared {
     parts: EngineDeps,
-    /// Its simulated cloud, if that runs in this process.
+    /// The simulated cloud of the cluster, if the cloud runs in this process.
     cloud: Option<(Simulated, CloudHandle)>,
 }
 
@@ -75,8 +75,8 @@ pub(crate) struct FailedCluster {
     pub(crate) why: PrepareError,
 }
 
-/// How long the preparation of clusters may take. Clusters that are not prepared by then count as
-/// failed for now.
+/// How long the preparation of clusters may take. A cluster that is not prepared in this time is
+/// treated as failed and retried.
 #[derive(Clone, Copy)]
 pub(crate) struct StartTimeouts {
     most: Duration,
@@ -89,9 +89,9 @@ const ENDS: Duration = Duration::from_secs(15);
 
 /// Wait for all clusters, each for its own timeout.
 pub(crate) const ALL: StartTimeouts = StartTimeouts { most: Duration::from_hours(1), least: 0 };
-/// At startup, do not wait for slow clusters once at least one is ready.
+/// At startup, do not wait for slow clusters once at least one cluster is prepared.
 pub(crate) const STARTING: StartTimeouts = StartTimeouts { most: Duration::from_secs(5), least: 1 };
-/// For retries. Each plugin has its full timeout, because nothing else waits.
+/// Timeouts of retries. Each plugin has its full timeout, because no other work waits for a retry.
 const MENDING: StartTimeouts =
     StartTimeouts { most: Duration::from_secs(exec_credential::LIMIT.as_secs() + 5), least: 0 };
 
@@ -106,7 +106,7 @@ pub(crate) struct ClusterSet {
     running: BTreeMap<ClusterName, Running>,
     /// Clusters that are not running because of an error.
     broken: BTreeMap<ClusterName, (Arc<Cluster>, Arc<ClusterHandle>)>,
-    /// Simulated clouds outlive the runners that are replaced.
+    /// Simulated clouds. A cloud continues to run when the runner of its cluster is replaced.
     clouds: BTreeMap<ClusterName, (Simulated, CloudHandle)>,
 }
 
@@ -131,7 +131,7 @@ impl ClusterSet {
         }
     }
 
-    /// Prepares clusters: everything that may fail, before any cluster is started or changed.
+    /// Prepares clusters: does everything that may fail, before any cluster is started or changed.
     /// Returns the first error.
     pub(crate) async fn prepare_all(
         &self,
@@ -201,8 +201,8 @@ impl ClusterSet {
         (done.into_values().collect(), broken)
     }
 
-    /// Returns the instance types of a source. Clusters with the same source share the value,
-    /// including running clusters.
+    /// Returns the instance types of a source. All clusters with the same source use one value in
+    /// memory, including running clusters.
     fn shared_catalog(
         &self,
         cluster: &ClusterName,
@@ -234,7 +234,7 @@ impl ClusterSet {
         Ok(Prepared { parts, cloud })
     }
 
-    /// Connects to the API of a cluster, by kubeconfig or EKS.
+    /// Connects to the API of a cluster, with its kubeconfig or with an EKS token.
     pub(crate) async fn connect(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
         let mut connection = self.connect_api(cluster).await?;
         connection.lease = cluster.lease.clone();
@@ -273,9 +273,9 @@ impl ClusterSet {
         }
     }
 
-    /// Stops clusters that are removed or connected differently, passes changes to the other
-    /// clusters and starts new ones. Errors of one cluster do not affect the others.
-    /// `retry_failed` retries failed clusters.
+    /// Stops clusters that the new configuration removes or connects differently, passes changes to
+    /// the other running clusters and starts new clusters. Errors of one cluster do not affect the
+    /// others. `retry_failed` retries failed clusters.
     pub(crate) async fn apply(
         &mut self,
         prepared: Vec<Prepared>,
@@ -326,7 +326,7 @@ impl ClusterSet {
         self.broken.is_empty()
     }
 
-    /// Starts these clusters in addition to the running ones.
+    /// Starts these clusters in addition to the running clusters.
     async fn start_clusters(
         &mut self,
         prepared: Vec<Prepared>,
@@ -391,7 +391,7 @@ impl ClusterSet {
             if running.apply_change(&parts).await {
                 return Ok(());
             }
-            // An engine that has failed meanwhile is not an error of the configuration.
+            // If the engine has failed meanwhile, the new configuration is not the cause.
             if timeout(ENDS, running.post.wait_until_ended()).await.is_err() {
                 return Err(ApplyError::Deaf(name));
             }
@@ -465,8 +465,8 @@ impl ClusterSet {
         }
     }
 
-    /// Handles a failed engine: the cluster counts as failed and is retried. Other clusters
-    /// continue, and another host may become the leader.
+    /// Handles a failed engine: records the cluster as failed, so that this host retries to start
+    /// it. Other clusters continue, and another host may become the leader of the failed cluster.
     pub(crate) async fn on_engine_failed(&mut self, cluster: &ClusterName) {
         let Some(Running { post, cluster, .. }) = self.running.remove(cluster) else {
             return;
@@ -525,7 +525,7 @@ impl Running {
             && old.simulated == new.simulated
             && (&old.region, &old.role_arn) == (&new.region, &new.role_arn)
             && old.exec == new.exec
-            // The arguments of the exec program.
+            // The node classes are arguments of the exec program.
             && (old.exec.is_none() || old.node_classes == new.node_classes)
             && (old_api.poll, old_api.qps) == (new_api.poll, new_api.qps)
             && (old_api.burst, old_api.watch_list) == (new_api.burst, new_api.watch_list)
@@ -537,7 +537,7 @@ impl Running {
     async fn apply_change(&mut self, parts: &EngineDeps) -> bool {
         let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
         let taken = self.post.apply_change(cluster.clone(), catalog.clone()).await;
-        // The next reload repeats a change that was not accepted.
+        // If the engine does not accept a change, the next reload repeats the change.
         if taken {
             (self.cluster, self.catalog) = (cluster, catalog);
         }

@@ -1,7 +1,7 @@
 //! Reads the configuration from files, and from parameters that change at runtime.
 //!
 //! The last values of parameters are saved in the state directory of the daemon. A daemon that
-//! starts while AWS is unreachable uses them.
+//! starts while AWS is unreachable uses the saved values.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,12 +41,12 @@ pub(crate) struct ConfigSource {
     ask: Ask,
     /// File for the last values.
     copy: Option<PathBuf>,
-    /// Inputs of the last configuration, and of the one before.
+    /// Inputs of the last configuration, and of the configuration before it.
     made: Revision,
     before: Option<Revision>,
     /// True if a retry may resolve the error of a configuration.
     is_retryable: bool,
-    /// Parameters that could not be read and for which the last value is used, with the reason.
+    /// Parameters that could not be read, each with the reason. Their last values are used.
     stale: Vec<(String, String)>,
 }
 
@@ -100,14 +100,14 @@ impl ConfigSource {
         }
     }
 
-    /// Returns whether a retry may resolve the error of the last configuration: it depends on
-    /// external values that were missing, invalid or outdated.
+    /// Returns whether a retry may resolve the error of the last configuration. This is the case if
+    /// the configuration depends on external values that were missing, invalid or outdated.
     pub(crate) fn is_retryable(&self) -> bool {
         self.is_retryable
     }
 
-    /// The last configuration could not be applied. The previous one stays in effect, and its
-    /// changes are reported again.
+    /// Restores the inputs of the previous configuration, because the last configuration could not
+    /// be applied. Changes from the previous configuration are then reported again.
     pub(crate) fn on_rejected(&mut self) {
         if let Some(before) = self.before.take() {
             let now = clock::monotonic_now();
@@ -119,7 +119,8 @@ impl ConfigSource {
         }
     }
 
-    /// Reads the configuration. If it is invalid, the last one is kept.
+    /// Reads the configuration. If the new configuration is invalid, the last configuration is
+    /// kept.
     pub(crate) async fn read_config(&mut self) -> Result<Config, Vec<Diagnostic>> {
         let texts = Rc::new(files::read_sources(&self.wanted));
         let requested = RefCell::new(BTreeSet::new());
@@ -135,7 +136,7 @@ impl ConfigSource {
             return Ok(config);
         }
         let parameters = self.read_parameters(requested).await;
-        // A configuration that is valid with mock values fails only because of external values.
+        // A configuration that is valid with mock values can fail only because of external values.
         self.is_retryable = first.is_ok() || !self.stale.is_empty() || self.is_retryable;
         let mut config = texts.build_config(&|text| parameter_state(&parameters, text))?;
         let stale = self.stale.iter().map(|(parameter, why)| {
@@ -192,7 +193,7 @@ impl ConfigSource {
                     return Ok(config);
                 }
                 Err(problems) => {
-                    // Report an error once, until it changes.
+                    // Report an error once, and again only when the error changes.
                     self.made.held = parameters;
                     return Err(problems);
                 }
@@ -424,7 +425,7 @@ cluster "fleet" {{
         write(folder.path(), "half =");
         assert_eq!(region_of(source.wait_for_change().await), "two");
         assert!(source.read_config().await.is_err());
-        assert!(!source.may_pass());
+        assert!(!source.is_retryable());
         answers.lock().unwrap_or_else(PoisonError::into_inner).push_back(region("three"));
         assert_eq!(region_of(source.wait_for_change().await), "three");
     }
@@ -462,7 +463,7 @@ cluster "fleet" {{
     async fn start_without_a_response_uses_the_last_known_value() {
         let (folder, mut first, answers) = set_up(&[unavailable_parameter(true)]);
         assert!(first.read_config().await.is_err());
-        assert!(first.may_pass());
+        assert!(first.is_retryable());
         let set =
             |response| *answers.lock().unwrap_or_else(PoisonError::into_inner) = [response].into();
         set(region("one"));

@@ -35,10 +35,10 @@ use crate::state::candidates::PendingApproval;
 /// The socket in the runtime directory.
 const SOCKET: &str = "admin.sock";
 
-/// Its path when systemd runs the daemon.
+/// The path of the socket when systemd runs the daemon.
 pub(crate) const DEFAULT_SOCKET: &str = "/run/outrigger/admin.sock";
 
-/// Only the owner and root may connect.
+/// File mode of the socket: only the owner and root may connect.
 const MODE: u32 = 0o600;
 
 /// The served URL paths.
@@ -49,7 +49,7 @@ pub(crate) const RELOAD: &str = "/v1/reload";
 /// Format version of the responses.
 const FORMAT: &str = "1.0";
 
-/// Time for an engine to answer. It may be in the middle of a pass.
+/// Time for an engine to answer. The engine may be in the middle of a pass.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time for a daemon that owns the socket to accept a connection.
@@ -58,7 +58,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout of a reload, which also reads data from cloud APIs.
 const RELOADED: Duration = Duration::from_secs(280);
 
-/// Time for engines to evaluate a changed configuration, and the poll interval.
+/// Time for engines to evaluate a changed configuration, and the interval of checks for the result.
 const WEIGHED: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -131,7 +131,7 @@ async fn open_socket(path: &Path) -> Result<UnixListener, ControlServerError> {
             }
             _ => return Err(failed(error)),
         },
-        // A daemon owns the socket, even if it responds slowly.
+        // A running daemon owns the socket, even if this daemon responds slowly.
         Ok(Ok(_)) | Err(_) => return Err(ControlServerError::Taken(path.to_owned())),
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
@@ -200,8 +200,8 @@ async fn serve_inventory(
 }
 
 /// Returns a message about the nodes that wait for approval, once the engine has evaluated the
-/// changed configuration. An engine that is not ready evaluates nothing; its status shows the
-/// result later.
+/// changed configuration. An engine that is not ready does not evaluate the configuration. The
+/// status of its cluster shows the result later.
 async fn pending_approval(cluster: &ClusterHandle) -> Option<String> {
     let weighed = async {
         loop {
@@ -226,7 +226,8 @@ async fn pending_approval(cluster: &ClusterHandle) -> Option<String> {
     ))
 }
 
-/// Reloads the configuration. Returns the error, or the part that waits for approval.
+/// Reloads the configuration. Returns the error, or a message about the part that waits for
+/// approval.
 async fn serve_reload(
     State(server): State<ControlServer>,
     ConnectInfo(Peer(peer)): ConnectInfo<Peer>,

@@ -13,7 +13,7 @@ use crate::runtime::activity_log::ActivityEntry;
 use crate::scheduling::rejection::bounded_text;
 use crate::state::snapshot::NodeRef;
 
-/// Maximum number of requested labels and resources. A screen has no room for more.
+/// Maximum number of requested labels and resources. More columns do not fit on a screen.
 const COLUMNS_MAX: usize = 16;
 
 /// Maximum number of reasons per pod. `outrigger explain pod` shows all.
@@ -47,12 +47,13 @@ pub struct ToldInventory {
     pub format_version: String,
     /// The name of the cluster.
     pub name: String,
-    /// Its health.
+    /// The health of the cluster.
     pub standing: String,
     /// The reason why this host is not the leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub led_by: Option<String>,
-    /// Data of its engine. `None` if no engine runs here or it does not answer in time.
+    /// Data of the engine of the cluster. `None` if no engine runs here or the engine does not
+    /// answer in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds: Option<Holds>,
     /// Recent activity, newest first.
@@ -83,29 +84,29 @@ pub struct Holds {
 pub struct NodeDto {
     /// Name of the node, or of the claim.
     pub name: String,
-    /// Its pool.
+    /// The pool of the node.
     pub pool: Option<String>,
-    /// Its instance type.
+    /// The instance type of the node.
     pub instance_type: Option<String>,
-    /// Its zone.
+    /// The zone of the node.
     pub zone: Option<String>,
-    /// Its capacity type.
+    /// The capacity type of the node.
     pub capacity_type: Option<String>,
     /// Values of the requested labels, in the order of the request.
     pub labels: Vec<Option<String>>,
     /// Usage of the requested resources, in the order of the request.
     pub amounts: Vec<Amount>,
-    /// Number of its pods.
+    /// Number of pods on the node.
     pub pods: usize,
-    /// When it was created.
+    /// When the node was created.
     pub born: Option<Timestamp>,
-    /// Its price in USD per hour, if known.
+    /// The price of the node in USD per hour, if known.
     pub usd_per_h: Option<f64>,
-    /// Its state.
+    /// The state of the node.
     pub state: String,
-    /// True if it accepts pods.
+    /// True if the node is ready and accepts pods.
     pub is_well: bool,
-    /// Why it is not disrupted, if evaluated.
+    /// Why the engine does not disrupt the node, if the engine has evaluated this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -115,11 +116,11 @@ pub struct NodeDto {
 pub struct ToldPod {
     /// Namespace and name.
     pub name: String,
-    /// Since when it is pending.
+    /// Since when the pod is pending.
     pub since: Option<Timestamp>,
-    /// True if it is unschedulable.
+    /// True if the pod is unschedulable.
     pub is_unplaced: bool,
-    /// The outcome for the pod.
+    /// What the engine has planned for the pod, or why the pod is unschedulable.
     pub why: String,
 }
 

@@ -14,23 +14,25 @@ pub struct StatusResponse {
     /// Error of the last reload, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reload_fault: Option<String>,
-    /// In the order of the configuration.
+    /// The clusters, in the order of the configuration.
     pub clusters: Vec<ClusterStatusResponse>,
 }
 
 /// Status of one cluster.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ClusterStatusResponse {
-    /// Its name.
+    /// The name of the cluster.
     pub name: String,
-    /// Its health.
+    /// The health of the cluster.
     pub standing: String,
-    /// True if it needs no attention: this host or another host makes decisions.
+    /// True if the cluster needs no attention, because this host or another host makes decisions
+    /// for it.
     pub is_well: bool,
     /// The reason why this host is not the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub led_by: Option<String>,
-    /// Data of its engine. `None` if no engine runs here or it does not answer in time.
+    /// Data of the engine of the cluster. `None` if no engine runs here or the engine does not
+    /// answer in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<ClusterStatus>,
 }

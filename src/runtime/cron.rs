@@ -1,6 +1,7 @@
 //! Periodic jobs, in UTC. Each job is one cheap call that may be lost or repeated without harm.
 //!
-//! Uses only cron jobs, because repeated jobs may stop firing (tokio-cron-scheduler issue 113).
+//! Uses only jobs with a cron schedule, because jobs with a fixed interval may stop running
+//! (tokio-cron-scheduler issue 113).
 
 use thiserror::Error;
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
@@ -44,7 +45,7 @@ impl Cron {
 
     /// Stops the scheduler.
     pub(crate) async fn stop(mut self) {
-        // The process is stopping, so an error here does not matter.
+        // The process is stopping, so an error here has no effect.
         drop(self.0.shutdown().await);
     }
 }

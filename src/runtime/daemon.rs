@@ -31,11 +31,11 @@ use crate::runtime::{control, http_server, systemd};
 use crate::telemetry::report_log::LogFilter;
 use crate::telemetry::report_metrics::{self, MetricsError, MetricsRecorder};
 
-/// Interval at which every engine is woken, in case an alarm was lost.
+/// Schedule on which the daemon wakes every engine, in case the timer of an engine was lost.
 const REMINDER: &str = "0 * * * * *";
 
-/// First retry interval of failed clusters. It grows with each failure. Reloads wait during a
-/// retry.
+/// First retry interval of failed clusters. The interval grows with each failure. A reload waits
+/// while a retry is in progress.
 const AGAIN: Duration = Duration::from_secs(15);
 const AGAIN_MAX: Duration = Duration::from_mins(2);
 
@@ -77,14 +77,15 @@ pub(crate) trait ConfigOrigin {
     /// Waits for a change that needs no reload request, and reads the configuration.
     async fn wait_for_change(&mut self) -> Result<DesiredConfig, ConfigRefusal>;
 
-    /// The last configuration could not be applied. The previous one stays in effect.
+    /// Records that the last configuration could not be applied. The previous configuration stays
+    /// in effect.
     fn on_rejected(&mut self);
 }
 
 /// Runs all clusters until SIGTERM or SIGINT. A cluster that cannot be started is retried, unless
-/// all clusters fail at startup. A cluster whose engine fails is also retried. On SIGHUP, and when
-/// `origin` reports a change, the configuration is read again. If it is invalid, or a running or
-/// new cluster cannot be prepared, nothing changes.
+/// all clusters fail at startup. If the engine of a cluster fails, the start of the cluster is also
+/// retried. On SIGHUP, and when `origin` reports a change, the configuration is read again. If it
+/// is invalid, or a running or new cluster cannot be prepared, nothing changes.
 pub(crate) async fn run(
     wanted: DesiredConfig,
     level: LogFilter,
@@ -166,7 +167,8 @@ async fn prepare_clusters(
 ) -> Result<(Vec<Prepared>, Vec<FailedCluster>), PrepareError> {
     let (prepared, mut failed) = cluster_set.prepare_each(clusters, STARTING).await;
     if prepared.is_empty() && !failed.is_empty() {
-        // If one of the errors may resolve itself, a restart may help.
+        // Return an error that may resolve itself, if there is one, because systemd then restarts
+        // the daemon.
         let passing = failed.iter().position(|it| it.why.is_retryable());
         return Err(failed.swap_remove(passing.unwrap_or(0)).why);
     }
@@ -240,7 +242,7 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Returns when one of the signals was received.
+    /// Waits until the process receives one of the signals.
     pub(crate) async fn wait_for_signal(&mut self) {
         let signal = tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -250,8 +252,8 @@ impl Stop {
     }
 }
 
-/// Serves metrics and health. An address that the user has set must be free. The default address is
-/// used only if it is free.
+/// Serves metrics and health. If the user has set an address that is not free, this is an error.
+/// The default address is used only if it is free.
 async fn serve_metrics(
     telemetry: &Telemetry,
     handles: watch::Receiver<Clusters>,
@@ -267,7 +269,7 @@ async fn serve_metrics(
     Ok(())
 }
 
-/// The settings in effect: of the process, and of the last reload.
+/// The settings in effect: those of the process, and those of the last reload.
 struct SettingsInEffect {
     /// The telemetry settings at the start.
     telemetry: Telemetry,
@@ -305,7 +307,8 @@ impl SettingsInEffect {
             return Err(log_refusal(ConfigRefusal::Prepare(error)));
         }
         let (prepared, mut failed_clusters) = cluster_set.prepare_each(wanted.clusters, ALL).await;
-        // Clusters that had failed before may still fail, because they are not running.
+        // Clusters that failed before are not running, so the reload succeeds even if they fail
+        // again.
         let new =
             failed_clusters.iter().position(|failed| !cluster_set.is_broken(&failed.cluster.name));
         if let Some(new) = new {
@@ -338,7 +341,7 @@ impl SettingsInEffect {
     }
 }
 
-/// Logs why the previous configuration stays in effect, and returns it as an error.
+/// Logs why the previous configuration stays in effect, and returns the reason as an error.
 fn log_refusal(refusal: ConfigRefusal) -> ReloadError {
     let why = refusal.to_string();
     tracing::error!(why, "configuration not reloaded, keeping the previous one");
@@ -373,7 +376,8 @@ async fn start_reminders(
     Ok(cron)
 }
 
-/// Triggers refreshes of AWS data. Each region task knows what is due.
+/// Starts a periodic job that triggers refreshes of AWS data. Each region task knows which reads
+/// are due.
 #[cfg(feature = "aws")]
 async fn schedule_refreshes(cron: &Cron, regions: Arc<Regions>) -> Result<(), CronError> {
     cron.schedule_job(REMINDER, move || {

@@ -41,29 +41,30 @@ use crate::runtime::fleet_task::{self, FleetClient, unknown_outcome};
 use crate::telemetry::cluster_collector::Sync;
 use crate::telemetry::{otlp, record, report_metrics};
 
-/// Capacity of the event channel. Watches wait when it is full.
+/// Capacity of the event channel. Watches wait when the channel is full.
 const INBOX: usize = 1024;
-/// Capacity of the query channel. Callers wait when it is full.
+/// Capacity of the query channel. Callers wait when the channel is full.
 const QUESTIONS: usize = 4;
-/// Maximum number of events processed before the engine returns commands.
+/// Maximum number of events that the engine processes before it returns commands.
 const BATCH: usize = 512;
 /// Minimum interval between reads of the event channel. Otherwise each of hundreds of pod events
 /// would wake the thread.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a stopping engine waits for commands in flight.
 const STOP: Duration = Duration::from_secs(30);
-/// Additional time for its thread: one pass of the engine.
+/// Additional time for the thread of a stopping engine, which may have to complete one pass.
 const GRACE: Duration = Duration::from_secs(5);
 /// Minimum timer interval, so that an engine cannot keep its thread busy.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Interval of status updates without a timer.
+/// Interval of status updates while no timer of the engine is due earlier.
 const IDLE: Duration = Duration::from_secs(10);
 /// Interval at which the metrics samples of the cluster are updated.
 const COUNT: Duration = Duration::from_secs(10);
-/// If a user or NTP sets the clock by more than this, the engine restarts. Times that it remembers
-/// and times that it reads would otherwise come from different clocks.
+/// If a user or NTP sets the clock by more than this, the engine restarts. Otherwise, the engine
+/// would compare times from before and after the change, which come from different clocks.
 const CLOCK_SET: SignedDuration = SKEW_MAX;
-/// A command without a result for this long fails. Every adapter has a shorter limit.
+/// A command that has no result after this time fails. Each provider and the Kubernetes client have
+/// shorter timeouts.
 const COMMAND: Duration = Duration::from_secs(90);
 
 /// The parts that run a cluster.
@@ -140,7 +141,7 @@ impl EngineThread {
         };
         let (cluster, catalog) = (parts.cluster, parts.catalog);
         thread::Builder::new().name(format!("engine {name}")).spawn(move || {
-            // This sender is dropped when the engine stops, also on panic.
+            // This sender is dropped when the engine stops, even if it stops because of a panic.
             let _end = end;
             runtime.block_on(engine_loop.run(cluster, catalog));
         })?;
@@ -158,17 +159,17 @@ impl EngineThread {
         self.events.clone()
     }
 
-    /// Returns when the engine has stopped, on request or by panic.
+    /// Waits until the engine has stopped, either on request or because of a panic.
     pub(crate) async fn wait_until_ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
     }
 
-    /// Returns when the engine stops because the clock was set.
+    /// Waits until the engine stops because the clock was set.
     pub(crate) async fn clock_set(&self) {
         let mut clock_set = self.clock_set.clone();
         if clock_set.wait_for(|is_set| *is_set).await.is_err() {
-            // It has stopped for a different reason.
+            // The engine has stopped for a different reason.
             std::future::pending().await
         }
     }
@@ -234,7 +235,7 @@ impl CommandExecutor {
             (ClockPeer::Aws, self.provider.clock_ahead()),
         ]
         .map(|(peer, ahead)| {
-            // Fractions of a second vary between responses.
+            // The skew has whole seconds, because fractions of a second vary between responses.
             let ahead = SignedDuration::from_secs(ahead?.as_secs());
             Some(ClockSkew { peer, ahead })
         })
@@ -275,8 +276,8 @@ impl CommandExecutor {
     }
 }
 
-/// Returns the name of the provider of a cluster in metrics, with Karpenter's name for EC2. Empty
-/// if it has none.
+/// Returns the name in metrics of a cluster's provider, which for EC2 is Karpenter's name. Empty if
+/// the provider has no name.
 fn provider_name(cluster: &Cluster) -> &'static str {
     if cluster.exec.is_some() {
         "exec"
@@ -289,7 +290,7 @@ fn provider_name(cluster: &Cluster) -> &'static str {
     }
 }
 
-/// The largest clock skew that is an error. `None` if no skew is.
+/// The largest clock skew that is an error. `None` if no clock skew is an error.
 fn largest_fault(skews: [Option<ClockSkew>; 2]) -> Option<ClockSkew> {
     let faults = skews.into_iter().flatten().filter(ClockSkew::is_fault);
     faults.max_by_key(|fault| fault.ahead.abs())
@@ -309,7 +310,7 @@ struct EngineLoop {
     front: Arc<ClusterHandle>,
     inbox: mpsc::Receiver<Event>,
     questions: mpsc::Receiver<EngineQuery>,
-    /// Its client to the fleet.
+    /// The client with which the engine sends requests to the fleet.
     fleet_client: FleetClient,
     stopping: watch::Receiver<bool>,
     calls: JoinSet<(CommandId, CommandResult)>,
@@ -317,7 +318,7 @@ struct EngineLoop {
     managed: bool,
     /// The span of the last pass, while any of its commands is in flight.
     pass: Span,
-    /// Its duration.
+    /// The duration of the last pass.
     took: Duration,
     /// When the event channel is read next.
     looks_at: Instant,

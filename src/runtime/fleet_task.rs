@@ -17,11 +17,11 @@ use crate::model::fleet::{FleetLimits, FleetView};
 use crate::model::id::ClusterName;
 use crate::provider::{CommandResult, FailureKind};
 
-/// Capacity of the request channel. Each engine has no more requests in flight than concurrent
-/// calls, and each is processed within microseconds.
+/// Capacity of the request channel. An engine has at most as many requests in flight as it may have
+/// concurrent calls, and the fleet processes each request within microseconds.
 const QUEUE: usize = 4096;
-/// Capacity of the event channel of one engine. If it is full, views are sent again later, and
-/// unavailable offerings are dropped.
+/// Capacity of the event channel of one engine. If the channel is full, the fleet sends its view
+/// again later, and drops notices about unavailable offerings.
 const NEWS: usize = 256;
 /// Minimum and maximum interval between passes of the fleet when no request arrives.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -106,7 +106,8 @@ impl FleetClient {
             issued: Box::new(issued),
             reply,
         };
-        // If the channel is full, no result is sent and the engine retries.
+        // If the channel is full, the fleet does not get the request, and the engine retries
+        // because it gets no result.
         drop(self.fleet.requests.try_send(request));
         answer
     }
@@ -177,7 +178,7 @@ impl FleetTask {
         }
     }
 
-    /// Sends events to their engines. At most one of them is a result.
+    /// Sends events to their engines. At most one of the events is the result of a request.
     fn send_events(&mut self, mut reply: Option<oneshot::Sender<CommandResult>>, now: Timestamp) {
         while let Some((cluster, event)) = self.fleet.next_event() {
             if let Event::Answered(_, answer) = event {

@@ -2,9 +2,10 @@
 //! host.
 //!
 //! A process that has died still holds its Leases until they expire. The next process on the same
-//! host need not wait: it acquires the file lock of the dead process and reads its name from the
-//! file. If the lock cannot be taken or there is no runtime directory, every process counts as
-//! alive. The file must not survive the host, nor be copied to another host with a disk.
+//! host need not wait for this: it acquires the file lock that the dead process held, and reads the
+//! name of the dead process from the file. If the lock cannot be taken or there is no runtime
+//! directory, every process counts as alive. The file must not outlive the host, and a copy of the
+//! host's disk must not contain it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -15,27 +16,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::host::clock;
 use crate::model::id::ClusterName;
 
-/// The file with the name of the process that holds its lock.
+/// Name of the file that contains the name of the process that holds the file's lock.
 const FILE: &str = "holder";
 /// Maximum length of a name, in characters.
 const NAME_MAX: u64 = 200;
-/// Maximum length of the host part.
+/// Maximum length of the host name in a holder name.
 const HOST_MAX: usize = 63;
 
 /// The name by which this process holds Leases: `HOST_RANDOM`.
 #[derive(Clone, Debug)]
 pub(crate) struct HolderIdentity {
     name: String,
-    /// The previous holder of the lock.
+    /// The name of the process that held the lock before this process.
     dead: Option<String>,
     /// Number of leadership terms of this process, for all clusters.
     terms: Arc<AtomicU64>,
-    /// Held while the identity is in use.
+    /// The file lock, which this process holds while the identity is in use.
     _lock: Option<Arc<File>>,
 }
 
 impl HolderIdentity {
-    /// Creates an identity and reads the previous one, if there is a runtime directory.
+    /// Creates an identity. Reads the identity of the previous process, if there is a runtime
+    /// directory.
     pub(crate) fn new(host: &str, directory: Option<&Path>) -> Self {
         let host: String = host
             .trim()
@@ -79,7 +81,8 @@ impl HolderIdentity {
     }
 }
 
-/// Acquires the lock and writes the own name. Returns the previous name.
+/// Acquires the lock and writes the name of this process to the file. Returns the previous name in
+/// the file.
 fn acquire_lock(path: &Path, name: &str) -> io::Result<(Option<String>, File)> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).truncate(false);

@@ -40,8 +40,8 @@ fn systemd_listener() -> io::Result<Option<TcpListener>> {
     TcpListener::from_std(listener).map(Some)
 }
 
-/// Serves until the process ends, on the socket of systemd if there is one, otherwise on the
-/// address.
+/// Serves requests until the process ends, on the socket that systemd passes if there is one,
+/// otherwise on the address.
 pub(crate) async fn start_server(
     address: &str,
     clusters: watch::Receiver<Clusters>,
@@ -70,8 +70,8 @@ pub(crate) async fn start_server(
     Ok(())
 }
 
-/// Ready if every cluster is ready or degraded. Not ready before the first status, and while an
-/// engine has just stopped.
+/// Reports ready if every cluster is ready, on standby or degraded. Reports not ready before the
+/// first status, and after an engine has stopped until the next engine starts.
 async fn serve_readiness(
     State(served): State<ServedState>,
     RawQuery(query): RawQuery,

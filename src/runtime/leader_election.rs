@@ -26,15 +26,15 @@ use crate::telemetry::report_metrics;
 
 pub(crate) use balancer::LeaseBalancer;
 
-/// Timeout of one call. Several calls fit into the time that a holder may act.
+/// Timeout of one call. Several calls fit into the time for which a holder may act after a renewal.
 const CALL: Duration = Duration::from_secs(4);
 /// Delay before a Lease is read again after a write conflict.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Time for the leader of the first cluster of a group to acquire the other clusters.
 const WAITS: Duration = Duration::from_mins(1);
 
-/// Clusters are handed over only if nothing has changed for this long. It is also the time in which
-/// a host must hand over.
+/// A host requests a cluster only if the states of the Leases have not changed for this long. This
+/// is also the minimum interval between two requests.
 const STEADY: Duration = Duration::from_secs(30);
 /// Maximum wait for a Lease holder to begin a new term.
 const ANEW: Duration = Duration::from_secs(30);
@@ -44,7 +44,8 @@ const PARTS: Duration = Duration::from_mins(1);
 const ASKS_MAX: u32 = 6;
 /// If the requesting host does not acquire the cluster within this time, other hosts may.
 const YIELDS: Duration = Duration::from_secs(20);
-/// A host hands a requested cluster back if its engine does not decide within this time.
+/// A host hands a requested cluster back if the engine of the cluster makes no decisions within
+/// this time.
 const FIT: Duration = Duration::from_mins(3);
 /// If no other host acquires a returned cluster within this time, this host does.
 const RETURNS: Duration = Duration::from_mins(1);
@@ -73,17 +74,17 @@ pub(crate) enum Leadership {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 enum Role {
-    /// Another host is the leader, or none is.
+    /// Another host is the leader, or no host is.
     #[default]
     Follower,
     /// This host is the leader.
     Leader {
-        /// Until when this host is the leader without a renewal.
+        /// When the leadership of this host ends unless it renews the Lease.
         until: Instant,
     },
     /// This host is the leader, and its engine is stopping for a handover.
     Parting {
-        /// Until when it is the leader without a renewal.
+        /// When the leadership of this host ends unless it renews the Lease.
         until: Instant,
         /// Since when the engine is stopping.
         since: Instant,
@@ -93,7 +94,8 @@ enum Role {
 }
 
 impl Role {
-    /// Returns until when this host is the leader without a renewal. `None` if it is not.
+    /// Returns when the leadership of this host ends unless it renews the Lease. `None` if this
+    /// host is not the leader.
     fn until(self) -> Option<Instant> {
         match self {
             Self::Follower => None,
@@ -105,7 +107,7 @@ impl Role {
 /// The Lease of one cluster, managed by its own task.
 pub(crate) struct LeaderElector {
     turn: watch::Receiver<Leadership>,
-    /// The last term without commands in flight.
+    /// The last term that has no commands in flight any more.
     rest: watch::Sender<u64>,
     /// Shared state for the other clusters of this host. `None` if no Lease is needed.
     company: Option<(Arc<LeaseBalancer>, ClusterName)>,
@@ -179,7 +181,7 @@ impl LeaderElector {
         self.turn.borrow().clone()
     }
 
-    /// Returns when the state has changed.
+    /// Waits until the leadership differs from `was`.
     pub(crate) async fn wait_for_change(&mut self, was: &Leadership) {
         let has_ended = self.turn.wait_for(|now| now != was).await.is_err();
         if has_ended && self.current_leadership() == *was {
@@ -188,7 +190,7 @@ impl LeaderElector {
         }
     }
 
-    /// Sets whether the engine makes decisions while this host is the leader.
+    /// Records whether the engine makes decisions while this host is the leader.
     pub(crate) fn report_health(&self, well: bool) {
         if let Some((balancer, cluster)) = &self.company {
             balancer.report_health(cluster, well);
@@ -200,9 +202,9 @@ impl LeaderElector {
         self.rest.send_replace(term);
     }
 
-    /// The engine of this term has stopped and a new one starts. If this host still holds the
-    /// Lease, it continues as the leader in a new term. Commands of the earlier term are no longer
-    /// sent.
+    /// Begins a new term, because the engine of this term has stopped and a new engine starts. If
+    /// this host still holds the Lease, it remains the leader. Commands of the earlier term are no
+    /// longer sent.
     pub(crate) async fn begin_new_term(&mut self, term: u64) {
         self.mark_term_finished(term);
         if self.task.is_some() {
@@ -228,31 +230,33 @@ struct ElectionTask {
     me: String,
     identity: HolderIdentity,
     company: Arc<LeaseBalancer>,
-    /// Start of all time spans.
+    /// Start of the clock by which this task measures the age of a renewal.
     began: Instant,
-    /// The Lease as last read or written. `None` if it must be read first.
+    /// The state of the Lease as last read or written. `None` if the Lease must be read first.
     known: Option<LeaseState>,
     role: Role,
-    /// True if the last write failed. Other clusters then do not wait for this one.
+    /// True if the last write of the Lease failed. Other clusters of its group then do not wait for
+    /// this cluster.
     barred: bool,
-    /// Since when it has waited for the first cluster of its group, while its own Lease is free.
+    /// Since when this cluster, whose Lease is free, has waited for the first cluster of its group.
     waits: Option<Instant>,
-    /// The current or last term.
+    /// The current term of this host, or its last term.
     term: u64,
-    /// The last term without commands in flight.
+    /// The last term that has no commands in flight any more.
     rested: watch::Receiver<u64>,
-    /// When this host last requested a handover.
+    /// When this host last requested a handover of the cluster.
     asked: Option<Instant>,
     /// Number of handover requests since this host was last the leader.
     asks: u32,
     /// The last handover request read in this term. A request from before the term may be from a
     /// host that no longer exists.
     heard: Option<Option<String>>,
-    /// Since when this host is the leader of a requested cluster, until its engine decides.
+    /// When this host became the leader of a cluster that it had requested. `None` once the engine
+    /// of the cluster makes decisions.
     handover: Option<Instant>,
-    /// When it was handed back.
+    /// When this host handed the requested cluster back.
     returned: Option<Instant>,
-    /// Since when the Lease has been left free for another host.
+    /// Since when this host has left the Lease free for another host.
     free: Option<Instant>,
     turn: watch::Sender<Leadership>,
 }
@@ -261,16 +265,17 @@ impl ElectionTask {
     async fn run_election(mut self, mut stopping: watch::Receiver<bool>) {
         let mut changes = self.company.subscribe_changes();
         loop {
-            // A cancelled call may still take effect, and then its version is unknown and the Lease
-            // cannot be released. Calls are therefore not cancelled. Each call has a timeout.
+            // A cancelled call may still change the Lease. The version of the Lease would then be
+            // unknown, and this host could not release it. Calls are therefore not cancelled. Each
+            // call has a timeout.
             let wait = self.step_election().await;
-            // Ignore changes from this cluster itself.
+            // Ignore changes that this cluster itself has made.
             changes.borrow_and_update();
             tokio::select! {
                 () = sleep(wait) => {}
                 () = self.lookout.wait_for_change() => {}
                 _ = self.rested.changed() => {}
-                // A leader does not need changes of the first Lease of its group.
+                // A leader need not react to changes of the first Lease of its group.
                 _ = changes.changed(), if self.role.until().is_none() => {}
                 _ = stopping.wait_for(|stop| *stop) => break,
             }
@@ -278,7 +283,8 @@ impl ElectionTask {
         self.release_on_stop().await;
     }
 
-    /// Reads the Lease, and acquires or renews it if allowed. Returns the time until the next step.
+    /// Reads the Lease, and acquires or renews it if this host may hold it. Returns the time until
+    /// the next step.
     async fn step_election(&mut self) -> Duration {
         if self.role.until().is_some_and(|until| until <= clock::monotonic_now()) {
             self.lose_leadership("the Lease was not renewed in time");
@@ -333,7 +339,7 @@ impl ElectionTask {
                 self.become_follower(why.as_words());
                 RETRY
             }
-            // Let it expire, because commands are still in flight.
+            // Let the Lease expire, because commands are still in flight.
             LeaseOwner::Mine if !may_hold => {
                 self.become_follower("another host leads the clusters that share limits with it");
                 RETRY
@@ -343,9 +349,11 @@ impl ElectionTask {
         }
     }
 
-    /// Returns the Lease. A holder uses its own last write.
+    /// Returns the state of the Lease. A holder does not read the Lease, and returns its own last
+    /// write.
     async fn read_lease(&mut self) -> Result<LeaseState, Failure> {
-        // Expired by the wall clock only: the clock was set, or the host was suspended.
+        // The time of this leader has expired by the wall clock only: the clock was set, or the
+        // host was suspended.
         let leapt = self.connection.fence.has_run_out();
         let before = self.known.take();
         let is_sure = self.role.until().is_some() && !leapt;
@@ -450,7 +458,7 @@ impl ElectionTask {
         let until = since.steady + ACTS;
         if matches!(self.role, Role::Follower) {
             self.role = Role::Leader { until };
-            // A later term of the same Lease is greater, also on another host.
+            // A later term of the same Lease has greater numbers, also on another host.
             let transitions = self.known.as_ref().map_or(0, |lease| lease.transitions);
             let number = self.identity.next_term();
             let mark = format!("term/{}.{transitions}.{number}", self.cluster);
@@ -478,7 +486,7 @@ impl ElectionTask {
         }
     }
 
-    /// Another host is the leader, or may become it.
+    /// Makes this host a follower, because another host is the leader or may become the leader.
     fn become_follower(&mut self, why: &str) {
         self.lose_leadership(why);
         let is_new = !matches!(*self.turn.borrow(), Leadership::Follows(_));
@@ -488,10 +496,11 @@ impl ElectionTask {
         self.publish_leadership(Leadership::Follows(why.to_owned()));
     }
 
-    /// Karpenter is active. Two autoscalers would undo each other's actions.
+    /// Ends the leadership of this host, because Karpenter is active. Two autoscalers would undo
+    /// each other's actions.
     fn on_karpenter_active(&mut self, sign: &str) {
         self.lose_leadership("Karpenter is active");
-        // The other clusters of its group do not wait for it.
+        // The other clusters of the group do not wait for this cluster.
         self.company.update_status(&self.cluster, LeaseStatus::Unreachable);
         self.known = None;
         if !matches!(*self.turn.borrow(), Leadership::Follows(_)) {
@@ -511,10 +520,11 @@ impl ElectionTask {
         }
     }
 
-    /// The Lease could not be read or written. A holder remains the leader until its time expires.
+    /// Handles a failed read or write of the Lease. A holder remains the leader until its last
+    /// renewal expires.
     fn on_call_failed(&mut self, why: Failure) -> Duration {
         if let Some(left) = self.time_left().filter(|left| !left.is_zero()) {
-            // Less than half of the remaining time, so that another retry fits.
+            // Wait at most half of the remaining time, so that another retry fits.
             return (left / 2).clamp(AGAIN, RETRY);
         }
         let why = match why {
@@ -526,7 +536,7 @@ impl ElectionTask {
         RETRY
     }
 
-    /// This host lost leadership, or cannot acquire it.
+    /// Reports that this host has lost leadership or cannot acquire it.
     fn report_failure(&mut self, why: String) {
         self.lose_leadership(&why);
         let leadership = Leadership::Fails(why);
@@ -552,13 +562,14 @@ impl ElectionTask {
         });
     }
 
-    /// No commands of this host are in flight, so another host may become the leader immediately.
+    /// Releases the Lease when the election stops. No commands of this host are in flight, so
+    /// another host may become the leader immediately.
     async fn release_on_stop(&mut self) {
         let held = self.known.take().filter(|it| it.hold.holder == self.me);
         self.connection.fence.close();
         self.role = Role::Follower;
         report_metrics::set_leader(&self.cluster, &self.connection.lease, false);
-        // The other clusters of its group must not rely on it.
+        // The other clusters of the group must not rely on the Lease of this cluster.
         self.company.update_status(&self.cluster, LeaseStatus::Unknown);
         let Some(held) = held else {
             return;
@@ -568,7 +579,7 @@ impl ElectionTask {
         drop(self.call_with_limit(lease::write_holder(&connection, &held, "", clock::now())).await);
     }
 
-    /// Returns how long this host is the leader without a renewal.
+    /// Returns how long this host remains the leader without a renewal of the Lease.
     fn time_left(&self) -> Option<Duration> {
         self.role.until().map(|until| until.duration_since(clock::monotonic_now()))
     }
@@ -594,7 +605,7 @@ fn requesting_host(request: &str) -> &str {
 
 /// Why a call for the Lease failed.
 enum Failure {
-    /// Another host has written it meanwhile.
+    /// Another host has written the Lease meanwhile.
     Late,
     Fault(String),
 }

@@ -1,5 +1,5 @@
 //! Reads live clusters once. Each engine runs in observe mode until it knows everything that a plan
-//! needs. It writes nothing and receives no messages from queues.
+//! needs. The engine writes nothing and receives no messages from queues.
 
 #[cfg(feature = "aws")]
 use std::pin::pin;
@@ -22,7 +22,8 @@ use crate::state::State;
 /// Poll interval until an engine is ready.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Time for engines to stop after they returned their result. They have no commands in flight.
+/// Time for engines to stop after they returned their result. These engines have no commands in
+/// flight.
 const STOP: Duration = Duration::from_secs(5);
 
 /// Retry interval of failed AWS requests.
@@ -47,7 +48,7 @@ pub(crate) enum ObserveError {
 /// The result for a cluster.
 pub(crate) struct ObservedCluster {
     pub(crate) cluster: ClusterName,
-    /// Its state, or an error.
+    /// The state of the cluster, or an error.
     pub(crate) seen: Result<Box<State>, ObserveError>,
     /// Missing data of an incomplete state.
     pub(crate) missing: Option<String>,
@@ -59,8 +60,8 @@ impl ObservedCluster {
     }
 }
 
-/// Reads these clusters within this time. Results are in the same order. An error of one cluster
-/// does not affect the others.
+/// Reads these clusters within this time. Returns the results in the order of the clusters. An
+/// error of one cluster does not affect the others.
 pub(crate) async fn observe_clusters(
     clusters: Vec<Cluster>,
     limits: FleetLimits,
@@ -93,7 +94,8 @@ pub(crate) async fn observe_clusters(
     let observed = retry_aws_until_done(&cluster_set, observed);
     results.extend(observed.await);
     if shares {
-        // Each cluster counts toward the limits of the fleet, and all are known now.
+        // Read the states again, because each cluster counts toward the limits of the fleet, and
+        // only now are all clusters known.
         for result in results.iter_mut().filter(|result| result.seen.is_ok()) {
             let handle = handles.iter().find(|handle| handle.name == result.cluster);
             if let Some(again) =
@@ -108,7 +110,7 @@ pub(crate) async fn observe_clusters(
     results
 }
 
-/// Retries failed AWS requests until the work is done.
+/// Retries failed AWS requests until `work` is complete.
 #[cfg(feature = "aws")]
 async fn retry_aws_until_done<T>(cluster_set: &ClusterSet, work: impl Future<Output = T>) -> T {
     let regions = cluster_set.region_tasks();
@@ -121,8 +123,8 @@ async fn retry_aws_until_done<T>(cluster_set: &ClusterSet, work: impl Future<Out
     }
 }
 
-/// The parts that observe a cluster. It does not read the queue, because the daemon would miss the
-/// messages.
+/// Prepares a cluster in observe mode. It does not read the interruption queue, because the daemon
+/// would miss the messages.
 async fn prepare_observer(
     cluster_set: &ClusterSet,
     cluster: Cluster,
@@ -164,8 +166,9 @@ async fn observe_engine(handle: &ClusterHandle, until: Instant) -> ObservedClust
     }
 }
 
-/// The state of an engine, treated as if it had watched for a long time. A simulated cloud in the
-/// process of the daemon is not reachable from here, so the data of its Nodes is used.
+/// Returns the state of an engine, changed as if the engine had watched the cluster for a long
+/// time. If a simulated cloud runs in the process of the daemon, this process cannot reach it, and
+/// uses the data of the Nodes instead.
 fn settled_state(engine: &Engine) -> Box<State> {
     let mut state = engine.state().clone();
     state.forget_observed_changes();

@@ -43,7 +43,7 @@ fn outputs(managed: bool, report: &Report) -> String {
         metrics::with_local_recorder(&recorder, || lines(&cluster, managed, report, false));
     out += &lines(&cluster, managed, report, true);
     let mut activity = ActivityLog::default();
-    // Two consecutive reports show whether they share a line.
+    // Two consecutive reports show whether the activity log merges them into one line.
     for _ in 0..2 {
         activity.add_report(&report.describe(managed), Timestamp::UNIX_EPOCH);
     }
@@ -57,7 +57,7 @@ fn outputs(managed: bool, report: &Report) -> String {
     out
 }
 
-/// The outputs of all examples, and those in observe mode that differ.
+/// The outputs of all example reports, and their outputs in observe mode if these differ.
 fn all_outputs() -> String {
     let mut out = String::new();
     for report in examples() {

@@ -1,5 +1,5 @@
-//! Notifies systemd of the state of the daemon: started, alive, reloading, stopping. Without
-//! `NOTIFY_SOCKET` it does nothing.
+//! Notifies systemd of the state of the daemon: started, alive, reloading, stopping. Without the
+//! variable `NOTIFY_SOCKET` this client does nothing.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ const WORDS: u32 = 3;
 /// The engine loop runs at least every ten seconds. An engine without activity for this long has
 /// failed.
 const STALLED: Duration = Duration::from_secs(30);
-/// Systemd shows one line only.
+/// Maximum length of the status, because systemd shows only one line.
 const STATUS_CHARS: usize = 200;
 
 /// The directory that systemd created for the daemon, from this environment variable.
@@ -45,7 +45,7 @@ struct SystemdState {
 
 impl SdNotify {
     /// Monitors the clusters until the process ends. Reports the daemon as started when each
-    /// cluster is ready or degraded, and as alive while every engine is active.
+    /// cluster is ready, on standby or degraded, and as alive while every engine is active.
     pub(crate) async fn monitor_clusters(self, clusters: watch::Receiver<Clusters>) {
         let watchdog = sd_notify::watchdog_enabled().map(|limit| limit / WORDS);
         let tick = watchdog.map_or(TICK, |it| it.clamp(TICK / 100, TICK));
@@ -118,7 +118,7 @@ impl SdNotify {
             line.push_str("; configuration not reloaded: ");
             line.push_str(&why);
         }
-        // Further lines would be parsed as other notifications.
+        // systemd would parse further lines as other notifications.
         line.chars()
             .take(STATUS_CHARS)
             .map(|letter| if letter.is_control() { ' ' } else { letter })

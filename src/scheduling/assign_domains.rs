@@ -2,9 +2,9 @@
 //! these nodes is undecided.
 //!
 //! A node whose own pods need no domain may be launched in any of several domains, instance types
-//! and capacity types. Pods with rules about its DaemonSets, or that are spread over the nodes it
-//! counts among, are checked against every possibility. Once the node exists such a pod may fit,
-//! but only in a second pass.
+//! and capacity types. Some pods have rules about the DaemonSets of such a node, or are spread over
+//! nodes that include it. They are checked against every possible launch of the node. Once the node
+//! exists, such a pod may fit, but only in a second pass.
 
 use std::collections::BTreeMap;
 
@@ -29,12 +29,12 @@ const STEPS_MAX: u64 = 20_000_000;
 /// Number of unschedulable classes by domain.
 pub(super) type DemandByDomain = IndexVec<DomainIndex, usize>;
 
-/// How to choose the domain of a node before price decides.
+/// How the domain of a node is chosen. The price decides between equally good domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DomainChoice {
-    /// The cheapest.
+    /// The cheapest domain.
     Cheapest,
-    /// The domain with the least demand, because the node may be an obstacle.
+    /// The domain with the least demand, because the node may be an obstacle to other pods.
     FewHopes,
     /// The domain with the most demand, because pods may need the node nearby.
     ManyHopes,
@@ -49,7 +49,8 @@ struct AssignedNode {
 
 impl<'p> Scheduler<'_, 'p, '_> {
     /// Returns the domains in which unschedulable pods might fit if all other locations were known,
-    /// or `None` if unknown locations reject no pod. `board` contains all hosts and bound pods.
+    /// or `None` if no pod is unschedulable because of unknown locations. `board` contains all
+    /// nodes and bound pods.
     pub(super) fn demand_by_domain(&mut self, board: &TopologyState<'p>) -> Option<DemandByDomain> {
         let context = self.context;
         let classes = self.packed.left.keys();
@@ -104,7 +105,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         })
     }
 
-    /// Returns whether a pod might fit on a planned node with an undecided domain.
+    /// Returns whether a pod might be scheduled on a planned node with an undecided domain.
     fn may_join(
         &mut self,
         class: PodClassIndex,
@@ -143,8 +144,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         false
     }
 
-    /// Assigns every claim one domain and offerings that count equally for spread pods. Returns
-    /// whether anything changed.
+    /// Assigns one domain to every claim, and limits the claim to offerings that are equivalent for
+    /// topology spread. Returns whether anything changed.
     pub(super) fn assign_domains(&mut self, hopes: &DemandByDomain, choice: DomainChoice) -> bool {
         let most = hopes.iter().copied().max().unwrap_or(0);
         let mut known: BTreeMap<(ItemGroupIndex, RowIndex), ItemGroupIndex> = BTreeMap::new();
@@ -180,7 +181,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         changed
     }
 
-    /// Returns the assigned claim, or `None` if it has one domain already or needs several.
+    /// Returns the claim with an assigned domain, or `None` if it has one domain already or needs
+    /// several.
     fn assigned_node(
         &self,
         at: OpenedNodeIndex,
@@ -253,7 +255,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         cells.restrict_to_domain(template, cell, offerings, &labels)
     }
 
-    /// Sets the labels that the pool leaves open and that decide which pods count a node.
+    /// Sets the labels that the pool leaves open and that decide which topology spreads include a
+    /// node.
     fn set_open_labels(
         &self,
         template: TemplateIndex,
@@ -298,7 +301,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
     }
 
-    /// Returns the offerings of each type that pass the same spread filters as the given one.
+    /// Returns the offerings of each type that pass the same spread filters as the given offering.
     fn equivalent_offerings(
         &self,
         template: TemplateIndex,

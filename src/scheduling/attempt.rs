@@ -1,5 +1,5 @@
 //! One complete scheduling attempt: places all pods, orders them so that they can be bound, and
-//! retries pods without a turn in this order.
+//! retries pods that have no place in this order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,8 @@ use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::topology::topology_state::TopologyState;
 
-/// Retries pods that no domain accepted, and decides whether spreads may use domains without nodes.
+/// Whether topology spreads may use domains without nodes, for each retry of the pods that no
+/// domain accepted.
 const RETRIES: [bool; 4] = [true, true, false, false];
 
 /// Strategies to assign domains to planned nodes, tried while pods are unschedulable.
@@ -24,9 +25,9 @@ pub(super) struct PlacementAttempt<'g, 'p, 'a> {
     pub(super) packer: Scheduler<'g, 'p, 'a>,
     /// The order.
     pub(super) turns: Vec<PlacementStep>,
-    /// Every host, and all bound pods at the end.
+    /// Every node, and the pods that are bound at the end of the order.
     pub(super) bound: TopologyState<'p>,
-    /// Whether any packed pod has no turn.
+    /// Whether any packed pod was left out of the order.
     gone: bool,
 }
 
@@ -44,8 +45,8 @@ impl PlacementAttempt<'_, '_, '_> {
     }
 }
 
-/// Orders packed pods and retries pods without a turn. If they are unschedulable because domains of
-/// planned nodes are undecided, domains are assigned.
+/// Orders packed pods and retries pods that have no place in the order. If pods remain
+/// unschedulable because domains of planned nodes are undecided, domains are assigned.
 pub(super) fn best_attempt<'g, 'p, 'a>(
     packer: Scheduler<'g, 'p, 'a>,
     board: &TopologyState<'p>,
@@ -70,7 +71,7 @@ pub(super) fn best_attempt<'g, 'p, 'a>(
         }
         let mut other = order_and_retry(packer, board);
         other.place_rest();
-        // An equal result is preferred because the rejections are then final.
+        // An equal result is preferred, because the rejections are final once domains are assigned.
         if other.unscheduled_pods() < best.unscheduled_pods()
             || other.unscheduled_pods() == best.unscheduled_pods() && !is_pinned
         {
@@ -80,7 +81,7 @@ pub(super) fn best_attempt<'g, 'p, 'a>(
     best
 }
 
-/// Orders packed pods, and adds nodes for pods without a turn.
+/// Orders packed pods, and adds nodes for pods that have no place in the order.
 fn order_and_retry<'g, 'p, 'a>(
     mut packer: Scheduler<'g, 'p, 'a>,
     board: &TopologyState<'p>,
@@ -97,10 +98,11 @@ fn order_and_retry<'g, 'p, 'a>(
     PlacementAttempt { packer, turns, bound, gone }
 }
 
-/// Orders packed pods and removes pods without a turn. Returns whether any was removed. If a claim
-/// is dropped, the order is recomputed, because its pods may have enabled other pods. If DaemonSet
-/// pods count for topology rules, those of nodes without turns may block each other. Then every
-/// second of these nodes is dropped and the order is recomputed.
+/// Orders packed pods and removes those that have no place in the order. Returns whether any pod
+/// was removed. If a claim is dropped, the order is recomputed, because other pods may depend on
+/// the pods of the claim. If DaemonSet pods count for topology rules, DaemonSet pods of nodes
+/// without ordered pods may block each other. Then every second of these nodes is dropped and the
+/// order is recomputed.
 fn order_pods<'p>(
     packer: &mut Scheduler<'_, 'p, '_>,
     board: &TopologyState<'p>,
@@ -135,7 +137,7 @@ fn idle_claims(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<Op
     idle.map(|(at, _)| at).collect()
 }
 
-/// Drops a claim and leaves its pods unscheduled.
+/// Drops a claim. Its pods become unscheduled.
 fn drop_claim(packed: &mut PackingState<'_, '_>, at: OpenedNodeIndex) {
     let opened = &mut packed.opened[at];
     for (lot, pods) in &mut opened.claim.parts {
@@ -146,7 +148,7 @@ fn drop_claim(packed: &mut PackingState<'_, '_>, at: OpenedNodeIndex) {
     opened.gone = true;
 }
 
-/// Removes pods without a turn. Returns whether any was removed.
+/// Removes pods that have no place in the order. Returns whether any pod was removed.
 fn drop_unordered(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) -> bool {
     let mut turns_left: BTreeMap<(LocationIndex, PodClassIndex), u64> = BTreeMap::new();
     for turn in turns {
@@ -168,7 +170,8 @@ fn drop_unordered(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) ->
     });
     let mut empty = Vec::new();
     for (at, opened) in opened.iter_mut_enumerated() {
-        // Empty parts are kept, because they determined the location of the node, too.
+        // Item groups without remaining pods are kept, because they also determined the location of
+        // the node.
         for (lot, pods) in &mut opened.claim.parts {
             *pods = keep(LocationIndex(*rooms + at.0), lots[*lot].class, *pods);
         }

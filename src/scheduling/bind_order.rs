@@ -17,7 +17,7 @@ use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::topology::DomainCounter;
 use crate::scheduling::topology::topology_state::{Match, NOWHERE, TopologyState};
 
-/// Step limit. One step evaluates some pods of one class.
+/// Step limit of the ordering. One step evaluates some pods of one class.
 const STEPS_MAX: u64 = 100_000_000;
 
 /// Orders all packed pods. Pods that never satisfy their rules are left out. `board` contains the
@@ -51,7 +51,8 @@ pub(super) fn bind_sequence(
             }
         }
     }
-    // Pods assigned to domains are ordered as assigned, on any node of the domain.
+    // Pods that were assigned to domains are bound in the order of assignment, on any node of the
+    // domain.
     for allocation in &packed.dealt {
         let Some(turns) = steps_by_cell.get_mut(&(allocation.class, allocation.cell)) else {
             continue;
@@ -67,7 +68,7 @@ pub(super) fn bind_sequence(
             }
         }
     }
-    // Pods that were assigned a domain later join the others of their kind.
+    // Pods that were assigned to a domain later are ordered together with all other pods.
     others.extend(steps_by_cell.into_values().flatten());
     let others = others.into_iter();
     let (early, late): (Vec<_>, Vec<_>) =
@@ -96,7 +97,7 @@ fn add_claims(
     rows: &IndexVec<RowIndex, CompatibleOfferings>,
     board: &mut TopologyState<'_>,
 ) {
-    // A claim without a domain may be launched wherever it has offerings.
+    // A claim without a domain may be launched in every domain where it has offerings.
     let mut cells: BTreeMap<DomainIndex, LocationIndex> = BTreeMap::new();
     let mut open_to: BTreeMap<(TemplateIndex, Vec<RowIndex>), Vec<DomainIndex>> = BTreeMap::new();
     let mut open = Vec::new();
@@ -153,8 +154,8 @@ fn add_claims(
     }
 }
 
-/// Binds pods in this order. A pod whose rules do not hold yet is retried after all others, until
-/// no more progress is made.
+/// Binds pods in this order. A pod whose rules do not hold yet is retried after all other pods,
+/// until no further pod can be bound.
 fn bind_in_order(
     mut queue: Vec<(PlacementStep, KindIndex)>,
     board: &mut TopologyState<'_>,

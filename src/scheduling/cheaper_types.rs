@@ -1,4 +1,5 @@
-//! Explains why a node is not launched as a cheaper instance type: counts what rejects each type.
+//! Explains why a node is not launched as a cheaper instance type: counts the types by what rejects
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -20,27 +21,28 @@ use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, offerin
 use crate::scheduling::supply::offering_labels::type_requirements;
 use crate::state::snapshot::Snapshot;
 
-/// The first obstacle of a cheaper type.
+/// Why a cheaper type is not used: its first obstacle.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TypeRejection {
-    /// It does not satisfy a label requirement of the pod.
+    /// The type does not satisfy a label requirement of the pod.
     Label(String),
-    /// A DaemonSet pod uses one of the pod's host ports.
+    /// A DaemonSet pod on nodes of the type uses one of the pod's host ports.
     Ports,
-    /// It has too little of a resource after DaemonSets and overhead.
+    /// The type has too little of a resource after DaemonSets and overhead.
     Resource(String),
-    /// It has no cheaper offering in a suitable zone and capacity type.
+    /// The type has no cheaper offering in a suitable zone and capacity type.
     Offering,
-    /// Its matching offerings are unavailable.
+    /// The matching offerings of the type are unavailable.
     Held,
-    /// It fits the pod, but not all pods of the node.
+    /// The type fits the pod, but not all pods of the node.
     Together {
         /// Number of pods of the node.
         pods: usize,
     },
-    /// It exceeds the limits of the pool.
+    /// The type exceeds the limits of the pool.
     Limit,
-    /// No obstacle: the plan as a whole is cheaper, or a preference or topology rule decides.
+    /// The type has no obstacle: the plan as a whole is cheaper, or a preference or topology rule
+    /// decides.
     Plan,
 }
 
@@ -67,14 +69,15 @@ pub struct Cheaper {
     pub obstacle: TypeRejection,
     /// Number of types.
     pub types: usize,
-    /// The closest type, otherwise the first by name.
+    /// The type that is closest to fitting. If the distance is unknown, the first type by name.
     pub nearest: TypeName,
-    /// The requested quantity, and that of the closest type; `cpu` in thousandths.
+    /// The requested quantity, and the quantity of the closest type; `cpu` in thousandths.
     pub amounts: Option<(i64, i64)>,
 }
 
-/// Returns the types of the pool with an offering cheaper than the planned one, by their first
-/// obstacle for one of the pods. Empty for a claim of a different snapshot.
+/// Returns the types of the pool that have a cheaper offering than the planned one, grouped by the
+/// first obstacle that rejects the type for a pod. The result is empty for a claim of a different
+/// snapshot.
 pub fn list_cheaper_types(
     snapshot: &Snapshot<'_>,
     claim: &NewNodeClaim,
@@ -171,8 +174,8 @@ impl Weighed<'_> {
         Some((demand[axis], shape.net.as_ref().map_or(0, |net| net[axis])))
     }
 
-    /// Returns the obstacle of a type. If there are several alternatives, that of the closest is
-    /// reported.
+    /// Returns the obstacle of a type. If there are several alternatives, the obstacle of the
+    /// closest alternative is reported.
     fn obstacle_of(&self, shape: &TypeOption<'_>, class: PodClassIndex) -> TypeRejection {
         let class = &self.problem.classes[class];
         let kind = self.problem.without_preferences(class.kind);

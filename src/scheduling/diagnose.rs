@@ -3,7 +3,7 @@
 
 // Why no offering is available.
 pub(super) mod no_offering;
-/// Which topology constraint rejects a pod in which domains.
+/// Which topology constraints reject a pod, and in which domains.
 pub(super) mod topology;
 
 use std::sync::Arc;
@@ -30,23 +30,23 @@ use crate::state::snapshot::ExistingNode;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
 /// Step limit of one diagnosis, about a second. One step evaluates a type for one class in one
-/// pool. Ten thousand classes in ten pools of eight hundred types take eighty million.
+/// pool. Ten thousand classes in ten pools of eight hundred types take eighty million steps.
 const STEPS_MAX: u64 = 100_000_000;
 
-/// Steps to match the labels of a type; matching its resources takes one.
+/// Number of steps to match the labels of a type. Matching its resources takes one step.
 const LABEL_STEPS: u64 = 16;
 
 /// Maximum number of nodes listed per pod.
 const HOSTS_TOLD: usize = 3;
 
-/// Unscheduled pods after packing, and the state to explain them.
+/// Unscheduled pods after packing, and the state that explains why.
 pub(super) struct Diagnosis<'r, 'p, 'a> {
     ground: &'r PackingContext<'p, 'a>,
     packed: &'r PackingState<'p, 'a>,
     rooms: &'r [&'r ExistingNode],
     holds: &'r UnavailableOfferings,
     varieties: IndexVec<TemplateIndex, MinValues<'r>>,
-    /// Final locations of all pods. It is evaluated only for topology rules.
+    /// Final locations of all pods. The locations are evaluated only for topology rules.
     board: TopologyState<'p>,
     places: Option<TopologyDiagnosis<'p>>,
     steps: u64,
@@ -58,14 +58,14 @@ type PoolOffer = Result<Suited, Rejection>;
 /// Types with matching labels and free host ports.
 struct Suited {
     labels: Requirements,
-    /// Index of each type, and whether it has a matching offering.
+    /// Index of each type, and whether the type has a matching offering.
     types: Vec<(TypeIndex, bool)>,
     /// Domains with matching offerings, computed on demand.
     cells: Option<Vec<(DomainIndex, CompatibleOfferings)>>,
 }
 
 impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
-    /// `board` contains all hosts and all bound pods at the end.
+    /// `board` contains all nodes, and all pods that are bound at the end of the plan.
     pub(super) fn new(
         ground: &'r PackingContext<'p, 'a>,
         packed: &'r PackingState<'p, 'a>,
@@ -90,7 +90,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 
     /// Returns the rejections of every class with unscheduled pods. Classes with the same
-    /// requirements are grouped, so that matching types are computed once.
+    /// requirements are grouped, so that their matching types are computed once.
     pub(super) fn into_rejections(mut self) -> Vec<(PodClassIndex, Arc<[PoolRejection]>)> {
         let problem = self.ground.problem;
         let left = self.packed.left.iter_enumerated();
@@ -164,8 +164,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         offers.collect()
     }
 
-    /// Returns why a pool rejects a class. If there are several alternatives, the closest is
-    /// reported.
+    /// Returns why a pool rejects a class. If there are several alternatives, the rejection of the
+    /// closest alternative is reported.
     fn closest_rejection(
         &mut self,
         class: PodClassIndex,
@@ -189,7 +189,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         PoolRejection { pool, code, miss }
     }
 
-    /// Returns the rejection of a class if types match its labels.
+    /// Returns the rejection of a class if some types match the labels that its pods require.
     fn rejection_by_type(
         &mut self,
         class: PodClassIndex,
@@ -225,7 +225,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             return limit_rejection(template, &sold, ledger);
         }
         let shortage = self.varieties[pool].shortage(template, would_do.iter().copied());
-        // Otherwise supply exists but was not used.
+        // Otherwise the pool has supply that was not used.
         shortage.unwrap_or_else(|| self.topology_rejection(class, pool, suited, &would_do))
     }
 
@@ -269,7 +269,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let places =
             self.places.get_or_insert_with(|| TopologyDiagnosis::new(ground, board.clone()));
         match places.rejection_in(kind, &cells) {
-            // Other pods reject it, but not in every domain: the remaining domains were not tried.
+            // Other pods reject this pod, but not in every domain: the remaining domains were not
+            // tried.
             Some(RejectionDetail::Places { open, .. })
                 if open > 0 && problem.rules_of(kind).is_empty() =>
             {
@@ -391,7 +392,7 @@ fn unsatisfied_requirement(template: &NodeTemplate<'_>, labels: &Requirements) -
 }
 
 /// Returns the closest type and its missing resources. If types lack only one resource, it is the
-/// type with most of that resource; otherwise a type that lacks the fewest.
+/// type with most of that resource; otherwise a type that lacks the fewest resources.
 fn missing_resources(
     problem: &Problem<'_>,
     template: &NodeTemplate<'_>,
@@ -402,7 +403,8 @@ fn missing_resources(
         let shape = &template.shapes[*shape];
         Some((shape, shape.net.as_deref()?))
     });
-    // Order: fewest missing resources, lowest ordinal, most of that resource, name.
+    // The order is: fewest missing resources, lowest ordinal of the first missing resource, most of
+    // that resource, name.
     let mut best: Option<((usize, usize), &[i64], &TypeOption<'_>)> = None;
     let mut rivals = 0;
     for (shape, net) in nets {

@@ -28,13 +28,14 @@ pub(super) type Values = Vec<Option<String>>;
 pub(super) struct DomainSet {
     /// The keys.
     pub(super) keys: Vec<String>,
-    /// The cells, sorted.
+    /// The combinations, sorted.
     pub(super) all: IndexVec<DomainIndex, Values>,
-    /// By template and combination: the offerings of each type in it, or `None`.
+    /// By template and combination: the offerings of each type in the combination, or `None`.
     masks: IndexVec<TemplateIndex, IndexVec<DomainIndex, Option<IndexVec<TypeIndex, u64>>>>,
-    /// Number of combinations that share a domain with each, summed over all keys.
+    /// For each combination, the number of combinations that have a domain in common with it,
+    /// summed over all keys.
     pub(super) shared_domain_counts: IndexVec<DomainIndex, usize>,
-    /// By template and combination: labels to set on a node in it.
+    /// By template and combination: labels to set on a node in the combination.
     set: IndexVec<TemplateIndex, IndexVec<DomainIndex, Vec<(String, Requirement)>>>,
 }
 
@@ -68,7 +69,7 @@ impl DomainSet {
             }
             found.push(masks_by_cell);
         }
-        // Ordinals by name, so that they do not depend on prices.
+        // Ordinals are assigned by name, so that they do not depend on prices.
         cells.all = known.keys().cloned().collect();
         let mut shared: Vec<BTreeMap<&Option<String>, usize>> =
             vec![BTreeMap::new(); cells.keys.len()];
@@ -92,7 +93,7 @@ impl DomainSet {
         cells
     }
 
-    /// The values an offer may have, each a cell.
+    /// The combinations of the values that an offering may have.
     fn offering_values(
         &self,
         template: &NodeTemplate<'_>,
@@ -120,7 +121,7 @@ impl DomainSet {
         combinations
     }
 
-    /// Returns labels of the combination that no offering determines.
+    /// Returns the labels of the combination that no offering determines.
     fn labels_to_set(
         &self,
         template: &NodeTemplate<'_>,

@@ -1,9 +1,9 @@
-//! Spreads pods over hosts evenly if each host gets many of them.
+//! Spreads pods over nodes evenly if each node gets many of them.
 //!
-//! kube-scheduler compares a pod with the host that has the fewest matching pods. On hosts that
-//! become ready together it binds the pods of a group in turn, so each host ends with the same
-//! number. Every host that counts must therefore have capacity for its share. A host that is full
-//! earlier limits all others to its own number plus the skew.
+//! kube-scheduler compares each node with the node that has the fewest matching pods. If nodes
+//! become ready together, it binds one pod of a group to each of them, then the next, so all nodes
+//! get the same number. Every node of the topology spread must therefore have capacity for this
+//! number. A node that is full earlier limits all other nodes to its own number plus the skew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,28 +23,29 @@ use crate::scheduling::topology::DomainCounter;
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::state::snapshot::{ExistingNode, Snapshot};
 
-/// Minimum number of hosts of a group with enough pods: spreading over hosts implies losing little
-/// with one of them. Users can require more with `minDomains`. See
+/// Minimum number of nodes for a group with enough pods: users spread pods over nodes so that the
+/// failure of one node affects few of them. Users can require more nodes with `minDomains`. See
 /// docs/decisions/012-equal-shares-on-hosts.md.
 const HOSTS_MIN: u64 = 10;
 
-/// Maximum host counts to try for one family.
+/// Maximum number of node counts to try for one family.
 const TRIES_MAX: usize = 64;
 
-/// Step limit of one family, some nanoseconds each. One step evaluates a type for one host. Beyond
-/// it, no further host counts are tried.
+/// Step limit of one family, some nanoseconds each. One step evaluates a type for one node. Beyond
+/// this limit, no further node counts are tried.
 const STEPS_MAX: u64 = 5_000_000;
 
-/// Pods that are spread over hosts with each other and with no other pods.
+/// Pods that topology spread distributes over nodes together, without any other pods.
 #[derive(Debug)]
 struct SpreadGroup {
     tally: CounterIndex,
     classes: Vec<PodClassIndex>,
     pods: u64,
-    /// Minimum number of new hosts for equal shares: by the rules, and by [`HOSTS_MIN`].
+    /// Minimum number of new nodes for an equal distribution: by the rules, and by [`HOSTS_MIN`].
     min_hosts_by_rules: u64,
     hosts_min: u64,
-    /// Number of new hosts needed if each starts empty and the emptiest remains empty.
+    /// Number of new nodes needed if all of them start empty and at least one of them remains
+    /// empty.
     hosts_max: u64,
 }
 
@@ -52,14 +53,14 @@ struct SpreadGroup {
 #[derive(Debug, Default)]
 struct SpreadFamily {
     groups: Vec<SpreadGroup>,
-    /// Classes with their range in a group, or among the pods without topology rules. Each range is
-    /// distributed over hosts one by one.
+    /// Classes with their range in a group, or among the pods without topology rules. The pods of a
+    /// range are distributed over nodes one by one.
     dealt: Vec<(PodClassIndex, u64, u64)>,
 }
 
-/// The result of one host count.
+/// The result for one node count.
 struct NodeCountTrial {
-    /// In $/h, nodes counted.
+    /// Cost in $/h, including the overhead cost of each node.
     cost: f64,
     ledgers: Ledgers,
     /// New nodes: pool, type, price, and how many.
@@ -71,15 +72,16 @@ struct NodeCountTrial {
 /// The supply for a family.
 #[derive(Default)]
 struct Supply {
-    /// For each template with supply, its first item group; one per class.
+    /// For each template with supply, the first of its item groups. A template has one group per
+    /// class.
     lots: IndexVec<TemplateIndex, Option<ItemGroupIndex>>,
     /// Templates for new nodes.
     open: IndexVec<TemplateIndex, bool>,
-    /// Claims that count as hosts.
+    /// Claims that the topology spreads of the family include.
     claims: Vec<OpenedNodeIndex>,
 }
 
-/// Packs with equal shares for all hosts, or returns `None` if no pod would benefit.
+/// Packs the same number of pods onto every node, or returns `None` if no pod would benefit.
 pub(super) fn pack_evenly<'g, 'p, 'a>(
     context: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
@@ -91,7 +93,7 @@ pub(super) fn pack_evenly<'g, 'p, 'a>(
     if families.is_empty() {
         return None;
     }
-    // The hosts of all other pods must be known.
+    // The nodes of all other pods must be known first.
     let calls = scheduler.calls.clone();
     for (class, ..) in families.iter().flat_map(|family| &family.dealt) {
         scheduler.calls[*class] = false;
@@ -109,7 +111,7 @@ pub(super) fn pack_evenly<'g, 'p, 'a>(
 }
 
 impl<'p> Scheduler<'_, 'p, '_> {
-    /// Returns whether there are new nodes for pods with host spread whose pods have no other
+    /// Returns whether at least two new nodes have pods with hostname spread and no pods with other
     /// topology rules.
     pub(super) fn may_spread_evenly(&self) -> bool {
         let topology = self.context.topology;
@@ -125,13 +127,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
         nodes.nth(1).is_some()
     }
 
-    /// Returns whether it schedules more pods than `other`, or as many for less.
+    /// Returns whether this packing schedules more pods than `other`, or the same number at a lower
+    /// cost.
     pub(super) fn is_better_than(&self, other: &Self) -> bool {
         let by_left = self.packed.unscheduled_pods().cmp(&other.packed.unscheduled_pods());
         by_left.then(self.cost().total_cmp(&other.cost())).is_lt()
     }
 
-    /// Returns the groups with unscheduled pods that benefit from equal shares, fewest hosts first.
+    /// Returns families of groups with unscheduled pods that benefit from an equal distribution.
     fn spread_families(&mut self) -> Vec<SpreadFamily> {
         let mut families: BTreeMap<(bool, RequirementsIndex), SpreadFamily> = BTreeMap::new();
         let groups = self.spread_groups();
@@ -171,7 +174,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         families.into_values().collect()
     }
 
-    /// Returns the unscheduled pods of these classes as one range.
+    /// Returns consecutive ranges of the unscheduled pods of these classes.
     fn unscheduled_ranges(
         &self,
         classes: impl Iterator<Item = PodClassIndex>,
@@ -185,8 +188,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         ranges.filter(|(_, first, end)| first < end).collect()
     }
 
-    /// Returns groups with unscheduled pods by counter. `None` if other pods are counted or
-    /// checked, too.
+    /// Returns groups with unscheduled pods by counter. `None` if the counter also counts or limits
+    /// other pods.
     fn spread_groups(&mut self) -> BTreeMap<CounterIndex, Option<SpreadGroup>> {
         let (problem, topology) = (self.context.problem, self.context.topology);
         let mut wanted: BTreeMap<CounterIndex, Option<(RequirementsIndex, u32, u32)>> =
@@ -205,7 +208,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 wanted.insert(*tally, None);
             }
         }
-        // The same applies if DaemonSet pods are counted with them.
+        // The same applies if the counter also counts DaemonSet pods.
         for tally in topology.daemon_overheads.iter().flatten() {
             wanted.insert(*tally, None);
         }
@@ -243,7 +246,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         groups
     }
 
-    /// Gives all hosts equal shares of a family. Returns whether that succeeded.
+    /// Distributes the pods of a family equally over all nodes. Returns whether that succeeded.
     fn spread_evenly(&mut self, family: &SpreadFamily) -> bool {
         let before = self.packed.lots.len();
         let supply = self.supply_for(family);
@@ -259,7 +262,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
         let least = costs.iter().map(|cost| cost.1).fold(f64::INFINITY, f64::min);
         let best = costs.iter().find(|cost| cost.1 <= least * ABOUT);
-        // Rather on fewer hosts than some nowhere.
+        // If no node count succeeds, lower counts are tried: fewer nodes are better than
+        // unscheduled pods.
         let fewest = family.max_of_groups(|group| group.min_hosts_by_rules).max(claims);
         let fewer = (fewest..family.max_of_groups(|group| group.hosts_min)).rev();
         let hosts = best.map(|cost| cost.0).into_iter().chain(fewer);
@@ -313,7 +317,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
             supply.lots.push(first);
             supply.open.push(row.is_some_and(|(_, relaxed)| !relaxed));
         }
-        // These pools are used only for pods without another pool.
+        // If every pool has a `PreferNoSchedule` taint that the pods do not tolerate, these pools
+        // are used.
         if !supply.open.contains(&true) {
             supply.open = supply.lots.iter().map(Option::is_some).collect();
         }
@@ -333,8 +338,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         supply
     }
 
-    /// Evaluates equal shares for a number of hosts, new and existing, or returns `None` if one
-    /// cannot host its share.
+    /// Evaluates an equal distribution over a number of new nodes and existing claims. Returns
+    /// `None` if one of them has too little capacity for its pods.
     fn try_host_count(
         &self,
         family: &SpreadFamily,
@@ -370,7 +375,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         Some(trial)
     }
 
-    /// Adds their shares to existing claims, which come after the new hosts.
+    /// Adds pods to existing claims, which are numbered after the new nodes.
     fn grow_claims(
         &self,
         family: &SpreadFamily,
@@ -417,8 +422,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         Some(())
     }
 
-    /// Returns the largest share of a new host. All new hosts are sized for it, so the scheduler
-    /// may place the remaining pods on any of them.
+    /// Returns the largest sum of requests on one new node. All new nodes are sized for them, so
+    /// the scheduler may place the remaining pods on any of them.
     fn largest_share(
         &self,
         family: &SpreadFamily,
@@ -427,7 +432,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         hosts: u64,
     ) -> Vec<i64> {
         let ends = family.dealt.iter();
-        // The share of a host changes only at the first and last host of a class.
+        // The pods of adjacent nodes differ only at the first and last node of a class.
         let changes = ends.flat_map(|(_, first, end)| [first % hosts, end % hosts]);
         let changes: BTreeSet<u64> = changes.chain([0]).filter(|host| *host < new).collect();
         // The item groups of all templates have equal requests.
@@ -466,12 +471,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
 }
 
 impl SpreadGroup {
-    /// Computes the number of new hosts from `minDomains` and the skew.
+    /// Computes the number of new nodes from `minDomains` and the skew.
     fn count_hosts(&mut self, board: &mut TopologyState<'_>) {
         let (least, skew) = (self.hosts_min, self.hosts_max.max(1));
         let (hosts, emptiest) = board.count_and_min(self.tally);
         self.hosts_max = self.pods.div_ceil(skew);
-        // A host that could take one more would have taken it.
+        // The node with the fewest pods is full: otherwise it would have received one of these
+        // pods.
         let most = if hosts == 0 { self.pods } else { emptiest.saturating_add(skew) };
         let needed = self.pods.div_ceil(most.max(1)).max(1);
         [self.min_hosts_by_rules, self.hosts_min] =
@@ -483,12 +489,13 @@ impl SpreadGroup {
 }
 
 impl SpreadFamily {
-    /// Returns the highest number of hosts of a group.
+    /// Returns the highest value of `hosts` among the groups.
     fn max_of_groups(&self, hosts: impl Fn(&SpreadGroup) -> u64) -> u64 {
         self.groups.iter().map(hosts).max().unwrap_or(0)
     }
 
-    /// Returns the host counts to try: each reduces the fullest host of a group by one pod.
+    /// Returns the node counts to try. Each count reduces the number of pods on the fullest node of
+    /// a group by one.
     fn host_counts(&self, claims: u64) -> impl Iterator<Item = u64> {
         let least = self.max_of_groups(|group| group.hosts_min).max(claims);
         let most = self.max_of_groups(|group| group.hosts_max);
@@ -498,7 +505,8 @@ impl SpreadFamily {
             while each > 1 {
                 let hosts = group.pods.div_ceil(each);
                 host_counts.insert(hosts);
-                // The most pods that so few hosts cannot all do with.
+                // The highest number of pods per node with which this number of nodes does not
+                // suffice.
                 each = (group.pods - 1) / hosts;
             }
         }
@@ -507,7 +515,7 @@ impl SpreadFamily {
         host_counts.into_iter().step_by(step)
     }
 
-    /// Returns the number of pods of each class on one of these hosts.
+    /// Returns the number of pods of each class on one of the nodes.
     fn share_of_host(&self, host: u64, hosts: u64) -> impl Iterator<Item = (PodClassIndex, u64)> {
         self.dealt.iter().map(move |(class, first, end)| {
             let pods = dealt_to(host, hosts, *end) - dealt_to(host, hosts, *first);
@@ -515,7 +523,7 @@ impl SpreadFamily {
         })
     }
 
-    /// Returns the share by item groups, starting at this one.
+    /// Returns the pods of a node by item group. The group of the first class is `first`.
     fn items_of_host(
         &self,
         first: Option<ItemGroupIndex>,
@@ -531,7 +539,8 @@ impl SpreadFamily {
     }
 }
 
-/// Returns how many of the first `pods` pods this host gets if all hosts take turns.
+/// Returns how many of the first `pods` pods this node gets if the nodes get one pod each,
+/// repeatedly.
 fn dealt_to(host: u64, hosts: u64, pods: u64) -> u64 {
     pods / hosts + u64::from(pods % hosts > host)
 }

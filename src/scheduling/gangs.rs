@@ -1,4 +1,4 @@
-//! Gangs: finds groups of pods of which fewer than the required number can be scheduled.
+//! Finds gangs of which fewer than the required number of pods can be scheduled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,8 @@ use crate::scheduling::Solution;
 use crate::scheduling::rejection::RejectionDetail;
 use crate::state::snapshot::Snapshot;
 
-/// Returns gangs with too few scheduled pods, with the reason. Bound and planned pods count.
+/// Returns gangs with too few scheduled pods, with the reason. Bound and planned pods count as
+/// scheduled.
 pub(super) fn incomplete_gangs<'p>(
     snapshot: &Snapshot<'p>,
     sound: &[&'p Pod],

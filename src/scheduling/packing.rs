@@ -4,21 +4,21 @@
 pub(super) mod fill_bin;
 // Cache of filled nodes.
 mod fill_cache;
-/// The types and offerings that a planned node may be launched as, by price and within limits.
+/// The types and offerings as which a planned node may be launched, by price and within limits.
 pub(super) mod launch_options;
 /// Places pods on nodes that exist or are being launched.
 pub(super) mod existing_nodes;
 /// Merges planned nodes if one larger node costs less.
 pub(super) mod merge;
-/// Least cost per pod, and the types that are worth trying.
+/// Lowest cost per pod, and the types that are evaluated.
 pub(super) mod pod_cost;
-/// First-fit decreasing as Karpenter does it: an upper bound on cost.
+/// First-fit-decreasing packing as in Karpenter: an upper bound of the cost.
 pub(super) mod first_fit;
 /// The packing loop: chooses the instance type of each new node by its value per dollar.
 pub(super) mod best_value;
 /// Inputs and working state of a packing run.
 pub(super) mod context;
-/// Cache of compatible offerings and their lowest prices.
+/// Cache of compatible offerings and of the lowest prices for pods.
 pub(super) mod offering_cache;
 // DaemonSet pods of new nodes by topology counter.
 pub(super) mod daemon_counts;
@@ -35,38 +35,38 @@ use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::supply::node_template::NodeTemplate;
 
-/// Step limit for adding unscheduled pods to claims. One step evaluates a type.
+/// Step limit for adding unscheduled pods to claims. One step evaluates a type for a claim.
 const GROWTH_MAX: u64 = 20_000_000;
 
-/// A new node, in ordinals.
+/// A new node, as indices.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PackedNode {
-    /// Its planned type. Other types may fit, too.
+    /// The planned type of the node. Other types may fit, too.
     pub(super) shape: TypeIndex,
-    /// The price of its planned type.
+    /// The price of the planned type.
     pub(super) price: f64,
-    /// Its pods, by lot.
+    /// The pods on the node, by item group.
     pub(super) parts: Vec<ItemCount>,
 }
 
 /// The input of packing, shared by all packings.
 #[derive(Clone, Copy)]
 pub(super) struct PackingInput<'o> {
-    /// Item groups, including those of other orders and pools.
+    /// Item groups, including those that other packings use.
     pub(super) lots: &'o ItemGroups<'o>,
     /// The pool.
     pub(super) template: &'o NodeTemplate<'o>,
-    /// The variety it wants.
+    /// The `min_values` of the pool.
     pub(super) variety: &'o MinValues<'o>,
     /// Compatible offerings of item groups, including those of other pools.
     pub(super) rows: &'o IndexVec<RowIndex, CompatibleOfferings>,
-    /// Number of pending items of each group; zero for those of other orders.
+    /// Number of pending items of each group; zero for groups that only other packings use.
     pub(super) stock: &'o IndexVec<ItemGroupIndex, u64>,
-    /// Number of per-host counters.
+    /// Number of per-node counters.
     pub(super) counters: usize,
-    /// Cost of a node beyond its price, in $/h.
+    /// Cost of a node in addition to its price, in $/h.
     pub(super) node_overhead_price: f64,
-    /// Node cost for choosing new nodes. A higher value creates fewer, larger nodes.
+    /// Node cost with which new nodes are chosen. A higher value creates fewer, larger nodes.
     pub(super) node_cost: f64,
 }
 
@@ -91,13 +91,13 @@ impl<'o> PackingInput<'o> {
         &self.template.shapes[shape].limited
     }
 
-    /// Returns the resources of a type for pods; empty if DaemonSets exceed it.
+    /// Returns the resources of a type for pods; empty if DaemonSets exceed the type.
     pub(super) fn net_resources(&self, shape: TypeIndex) -> &'o [i64] {
         let net = self.template.shapes[shape].net.as_deref();
         net.unwrap_or_default()
     }
 
-    /// Returns whether two rows require different values of an open label.
+    /// Returns whether two sets of compatible offerings require different values of an open label.
     pub(super) fn rows_conflict(&self, one: RowIndex, other: RowIndex) -> bool {
         self.rows[one].open.iter().any(|(key, wanted)| {
             let mut theirs = self.rows[other].open.iter();
@@ -134,7 +134,7 @@ impl<'o> PackingInput<'o> {
     /// Returns these pods in one bin of a type if they fit together.
     fn bin_with(&self, shape: TypeIndex, parts: &[ItemCount], rules: &BinRules<'_>) -> Option<Bin> {
         let mut bin = self.empty_bin(shape, u64::MAX, u64::MAX)?;
-        // Pods that require others on the host come after them.
+        // Pods that require other pods on the node are added after those pods.
         for needy in [false, true] {
             for (lot, count) in parts {
                 if self.lots[*lot].shares.needs.is_empty() == needy {
@@ -190,7 +190,8 @@ impl<'o> PackingInput<'o> {
         }
     }
 
-    /// Splits claims that violate `min_values`: fewer types suit all pods together than each pod.
+    /// Splits claims that violate `min_values`: fewer types suit all pods of a claim together than
+    /// each pod alone.
     pub(super) fn split_unvaried(&self, draft: &mut Packing) {
         if self.variety.is_empty() {
             return;
@@ -252,7 +253,7 @@ impl<'o> PackingInput<'o> {
         }
     }
 
-    /// Returns whether a claim contains the pods that a group requires on its host.
+    /// Returns whether a claim contains the pods that a group requires on its node.
     fn has_required_pods(&self, claim: &PackedNode, lot: ItemGroupIndex) -> bool {
         let mut needs = self.lots[lot].shares.needs.iter();
         needs.all(|(counter, _)| {
@@ -296,7 +297,8 @@ impl<'o> PackingInput<'o> {
         self.fits_one_host(&joined).then_some(joined)
     }
 
-    /// Returns a claim with one more item without per-host counters. Open labels must agree.
+    /// Returns a claim with one more item, without checking per-node counters. Open labels must
+    /// agree.
     pub(super) fn with_one_more_unchecked(
         &self,
         claim: &PackedNode,
@@ -332,14 +334,15 @@ impl<'o> PackingInput<'o> {
         LaunchQuery::new(self.template, self.variety, &rows, &sum).cheapest_type(ledger)
     }
 
-    /// Returns whether the pods of a claim fit together on one host.
+    /// Returns whether the pods of a claim fit together on one node.
     pub(super) fn fits_one_host(&self, claim: &PackedNode) -> bool {
         self.with_rules(claim.shape, |rules| {
             self.bin_with(claim.shape, &claim.parts, rules).is_some()
         })
     }
 
-    /// Checks that every pod is counted once, and that the pods of every claim fit its type.
+    /// Checks that every pod is counted exactly once, and that the pods of every claim fit its
+    /// type.
     pub(super) fn check_packing(&self, draft: &Packing) {
         let mut count = draft.left.clone();
         for claim in &draft.claims {
@@ -354,7 +357,8 @@ impl<'o> PackingInput<'o> {
     }
 }
 
-/// Splits pods in two parts, one row first, or returns `None` for a single pod.
+/// Splits pods into two parts, by compatible offerings if these differ. Returns `None` for a single
+/// pod.
 fn split_parts(lots: &ItemGroups<'_>, parts: &[ItemCount]) -> Option<[Vec<ItemCount>; 2]> {
     let row = lots[parts.first()?.0].row;
     let (first, others): (Vec<ItemCount>, Vec<ItemCount>) =
@@ -371,7 +375,7 @@ fn split_parts(lots: &ItemGroups<'_>, parts: &[ItemCount]) -> Option<[Vec<ItemCo
 }
 
 impl Packing {
-    /// Returns the cost in $/h, including this cost per node.
+    /// Returns the cost in $/h, including the given cost per node.
     pub(super) fn cost(&self, node_overhead_price: f64) -> f64 {
         let claims = self.claims.iter();
         claims.map(|claim| claim.price + node_overhead_price).sum()

@@ -1,5 +1,5 @@
-//! Reports what one pool can launch now: the types that each requirement leaves, and which of them
-//! are available, unavailable or beyond limits.
+//! Reports what one pool can launch now: the types that each requirement leaves, and which of these
+//! types are available, are unavailable or exceed limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
@@ -33,11 +33,11 @@ const TOLD: usize = 5;
 pub struct PoolAvailability {
     /// Number of types in the catalog.
     pub catalog: usize,
-    /// Its requirements, with the number of types that satisfy each.
+    /// Requirements of the pool, with the number of types that satisfy each.
     pub asked: Vec<RequirementEffect>,
     /// Number of types that satisfy all requirements.
     pub suited: usize,
-    /// Number of these without capacity for the DaemonSets.
+    /// Number of these types without capacity for the DaemonSets.
     pub crowded: usize,
     /// Number of types that can be launched.
     pub types: usize,
@@ -49,9 +49,9 @@ pub struct PoolAvailability {
     pub cheapest: Vec<(OfferingKey, Price)>,
     /// Matching offerings that are unavailable.
     pub held: Option<UnavailableSummary>,
-    /// Limits of its nodes, including shared limits.
+    /// Limits of the nodes of the pool, including shared limits.
     pub limits: Vec<RemainingLimit>,
-    /// Why no node can be launched, if so.
+    /// Why no node can be launched. `None` if one can be launched.
     pub barren: Option<PoolRejection>,
 }
 
@@ -62,11 +62,11 @@ pub struct RequirementEffect {
     pub key: String,
     /// The required values.
     pub wanted: Requirement,
-    /// Number of types that satisfy it or have matching offerings.
+    /// Number of types that satisfy the requirement or have matching offerings.
     pub types: usize,
 }
 
-/// A limit and its remainder.
+/// A limit, and how much of it remains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemainingLimit {
     /// The owner of the limit.
@@ -77,14 +77,14 @@ pub struct RemainingLimit {
     pub most: i64,
     /// The remainder; negative if exceeded.
     pub left: i64,
-    /// Why nothing may be launched under this limit now.
+    /// Why nothing may be launched under this limit now. `None` if launches are allowed.
     pub closed: Option<String>,
 }
 
 /// The owner of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitOwner {
-    /// The pool's own.
+    /// The pool itself.
     Pool,
     /// The cluster.
     Cluster,
@@ -100,7 +100,7 @@ impl PoolAvailability {
         self.capacity_types.values().sum()
     }
 
-    /// Returns whether nodes can be launched, now or once limits allow it.
+    /// Returns whether nodes can be launched, either now or once limits allow more nodes.
     pub fn is_open(&self) -> bool {
         let Some(barren) = &self.barren else {
             return true;
@@ -114,7 +114,7 @@ impl PoolAvailability {
     }
 }
 
-/// Returns what a pool can launch now, or `None` if it does not exist.
+/// Returns what a pool can launch now, or `None` if the pool does not exist.
 pub fn availability_of(
     snapshot: &Snapshot<'_>,
     pool: &PoolName,
@@ -164,7 +164,8 @@ pub fn availability_of(
     })
 }
 
-/// Returns whether a type has capacity after DaemonSets, and its reservation is not used up.
+/// Returns whether a type has capacity after DaemonSets, and the reservation of the type is not
+/// used up.
 fn is_launchable(template: &NodeTemplate<'_>, shape: &TypeOption<'_>) -> bool {
     let reservation = shape.reservation.map(|place| &template.reservations[place]);
     shape.net.is_some() && reservation.is_none_or(|reservation| reservation.left > 0)
@@ -184,7 +185,8 @@ fn has_matching_offering(instance_type: &InstanceType, wanted: &Requirements) ->
         && offerings.any(|offering| offering.available && offering_matches(wanted, offering))
 }
 
-/// Returns the effect of each requirement: all of the pool, and others that exclude types.
+/// Returns the effect of all requirements of the pool, and of other requirements that exclude
+/// types.
 fn requirement_effects(
     template: &NodeTemplate<'_>,
     snapshot: &Snapshot<'_>,

@@ -1,11 +1,11 @@
-//! The scheduling problem in dense ordinals. Pods with equal constraints form kinds, and with equal
-//! requests form classes.
+//! The scheduling problem in dense ordinals. Pods with equal constraints form a kind. Pods of a
+//! kind with equal requests form a class.
 
 /// Resource amounts as vectors, and how many copies of a request fit.
 pub(super) mod resource_vector;
 /// Pod affinity, anti-affinity and topology spread.
 pub(super) mod pod_constraints;
-/// DaemonSets that pod constraints select, and what pods require of them.
+/// DaemonSets that pod constraints select, and the requirements of pods on them.
 pub(super) mod daemon_constraints;
 /// Topology spread that kube-scheduler applies by default.
 pub(super) mod default_constraints;
@@ -40,9 +40,9 @@ use crate::state::snapshot::Snapshot;
 pub(super) struct NodeRequirements<'a> {
     /// Alternative label requirements, in the order of the pod.
     pub(super) alternatives: Vec<Requirements>,
-    /// Taints they put up with.
+    /// Tolerations of the pods.
     pub(super) tolerations: &'a [Toleration],
-    /// Host ports they bind.
+    /// Host ports that the pods bind.
     pub(super) ports: &'a BTreeSet<HostPort>,
     /// Requirements on the DaemonSet pods of a new node.
     pub(super) company: DaemonRequirements,
@@ -51,34 +51,34 @@ pub(super) struct NodeRequirements<'a> {
 /// Pods with equal constraints, independent of resource requests.
 #[derive(Debug)]
 pub(super) struct ConstraintClass {
-    /// Their node requirements.
+    /// Node requirements of the pods.
     pub(super) wants: RequirementsIndex,
-    /// Node requirements without preferences and volumes: they select the nodes that count for
-    /// topology spread.
+    /// Node requirements without preferences and volumes: they select the nodes that topology
+    /// spreads include.
     pub(super) bare: RequirementsIndex,
-    /// Their topology rules.
+    /// Topology rules of the pods.
     pub(super) rules: ConstraintsIndex,
-    /// Their group memberships: an index into [`Problem::members`].
+    /// Group memberships of the pods: an index into [`Problem::members`].
     pub(super) signature: SignatureIndex,
     /// The kind after relaxing one more preference.
     pub(super) next: Option<KindIndex>,
-    /// Whether DaemonSet pods of their node satisfy their affinity. The previous kind has the same
-    /// preferences without these DaemonSet pods.
+    /// Whether the pods depend on DaemonSet pods of their node to satisfy their affinity. The
+    /// previous kind has the same preferences, but does not depend on DaemonSet pods.
     pub(super) is_beside: bool,
 }
 
 /// Identical pods.
 #[derive(Debug)]
 pub(super) struct PodClass<'a> {
-    /// Their kind with all preferences.
+    /// The kind of the pods with all preferences.
     pub(super) kind: KindIndex,
     /// Requests of one pod.
     pub(super) demand: Vec<i64>,
     /// Reciprocal of the demand; infinite for zero.
     pub(super) per_unit: Vec<f64>,
-    /// Their priority.
+    /// The priority of the pods.
     pub(super) priority: i32,
-    /// Themselves, by key.
+    /// The pods, by key.
     pub(super) pods: Vec<&'a Pod>,
 }
 
@@ -164,7 +164,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// How many pods each class has.
+    /// The number of pods of each class.
     pub(super) fn pods_per_class(&self) -> IndexVec<PodClassIndex, u64> {
         self.classes.iter().map(|class| class.pods.len() as u64).collect()
     }
@@ -222,10 +222,10 @@ impl<'a> Problem<'a> {
 /// without preferences and volumes.
 type RelaxationLevel = (RequirementsIndex, ConstraintsIndex, RequirementsIndex);
 
-/// Assigns ordinals to distinct properties of pods. Pods are sorted by key, so most equal the
-/// previous one. Others are looked up in ordered maps, not by hash: the properties have many parts
-/// that take longer to hash than to compare. A lookup compares a pod with at most the logarithm of
-/// the number of others.
+/// Assigns ordinals to distinct properties of pods. Pods are sorted by key, so most pods equal the
+/// previous one. Other pods are looked up in ordered maps, not by hash: the properties have many
+/// parts, and hashing them takes longer than comparing them. A lookup compares a pod with at most
+/// the logarithm of the number of others.
 #[derive(Default)]
 struct ProblemBuilder<'a> {
     specs: BTreeMap<PodShapeKey<'a>, usize>,

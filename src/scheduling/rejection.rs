@@ -1,5 +1,5 @@
-//! Rejection details: what rejects a pod and by how much, as values that are rendered as text
-//! later.
+//! Rejection details: what rejects a pod and by how much. They are values that are formatted as
+//! text later.
 
 use std::fmt::{self, Display, Formatter, Write};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::model::requirement::Incompatible;
 use crate::model::taint::Taint;
 use crate::text::sanitize::is_unsafe;
 
-/// Maximum characters of one external string, such as the required values of a label.
+/// Maximum number of characters of one external string, such as the required values of a label.
 const PART_MAX: usize = 200;
 
-/// Maximum characters of a whole reason.
+/// Maximum number of characters of a whole reason.
 const TEXT_MAX: usize = 1_000;
 
 /// Maximum number of listed domains of one rule.
@@ -29,18 +29,18 @@ pub enum RejectionDetail {
     /// A message without numbers.
     #[error("{0}")]
     Told(String),
-    /// Its priority is too low to launch nodes.
+    /// The priority of the pod is too low to launch nodes.
     #[error(
         "no existing node fits it, and its priority {priority} is below {cutoff}, the minimum for \
          launching nodes"
     )]
     Priority {
-        /// Its priority.
+        /// The priority of the pod.
         priority: i32,
         /// The minimum priority for launching nodes.
         cutoff: i32,
     },
-    /// Too few pods of its gang can be scheduled.
+    /// Too few pods of the gang can be scheduled.
     #[error(
         "{placed} of the {least} required pods of gang {} can be scheduled",
         bounded_text(.name)
@@ -53,10 +53,10 @@ pub enum RejectionDetail {
         /// Number of pods required.
         least: usize,
     },
-    /// A taint of the pool that it does not tolerate.
+    /// A taint of the pool that the pod does not tolerate.
     #[error("does not tolerate {}", bounded_text(.0))]
     Taint(Taint),
-    /// A label of the pool that it does not accept.
+    /// A label of the pool that the pod does not accept.
     #[error("{0}")]
     Label(Arc<Incompatible>),
     /// A requirement that no type of the pool satisfies.
@@ -69,19 +69,19 @@ pub enum RejectionDetail {
         /// Number of types of the pool.
         types: usize,
     },
-    /// On every type, a DaemonSet pod uses one of its host ports.
+    /// On every type, a DaemonSet pod uses one of the host ports of the pod.
     #[error("on each of the {types} matching types, a DaemonSet pod uses one of its host ports")]
     Ports {
-        /// Number of otherwise matching types.
+        /// Number of types that otherwise match.
         types: usize,
     },
-    /// On every type, anti-affinity with a DaemonSet pod rejects it.
+    /// On every type, anti-affinity with a DaemonSet pod rejects the pod.
     #[error(
         "on each of the {types} matching types, anti-affinity with a DaemonSet pod rejects it: \
          {daemon}"
     )]
     Daemon {
-        /// Number of otherwise matching types.
+        /// Number of types that otherwise match.
         types: usize,
         /// The first DaemonSet.
         daemon: String,
@@ -89,11 +89,11 @@ pub enum RejectionDetail {
     /// No type has enough resources.
     #[error(fmt = write_resources)]
     Resources {
-        /// The missing resources of the closest type.
+        /// The resources that the closest type lacks.
         short: Vec<ResourceShortfall>,
         /// The closest type. `None` if DaemonSets exceed every type.
         nearest: Option<TypeName>,
-        /// Number of types compared: those with enough of everything else, if any.
+        /// Number of types compared: those with enough of all other resources, if there are any.
         types: usize,
     },
     /// Types fit, but none has a suitable offering.
@@ -101,17 +101,17 @@ pub enum RejectionDetail {
     Offering {
         /// Number of types that fit.
         types: usize,
-        /// The first by name.
+        /// The first of these types by name.
         first: TypeName,
         /// Required zones and capacity types.
         wanted: Vec<String>,
-        /// Available zones and capacity types, the first few.
+        /// The first few of the available zones and capacity types.
         sold: Vec<String>,
     },
     /// All matching offerings are unavailable.
     #[error(fmt = write_unavailable)]
     Held(UnavailableSummary),
-    /// A resource limit has too little left.
+    /// Too little of a resource limit is left.
     #[error(fmt = write_limit)]
     Limit {
         /// The resource.
@@ -135,33 +135,33 @@ pub enum RejectionDetail {
         /// The owner of the limit as a suffix; empty for the pool.
         whose: &'static str,
     },
-    /// The fitting types have too few values of a label (`min_values`).
+    /// The types that fit have too few values of a label (`min_values`).
     #[error("the pool requires {least} values of {key}, but the types that fit have {count}")]
     Values {
         /// The label.
         key: String,
         /// Number of required values.
         least: usize,
-        /// Number of values.
+        /// Number of values that the types have.
         count: usize,
     },
-    /// No new node satisfies its topology rules.
+    /// No new node satisfies the topology rules of the pod.
     #[error(fmt = write_domains)]
     Places {
         /// Number of domains in which the pool can launch a node.
         reachable: usize,
         /// Number of these in which every rule is satisfied.
         open: usize,
-        /// The first rules.
+        /// The first topology rules that reject the pod.
         rules: Vec<TopologyRuleDetail>,
     },
-    /// Its topology rules depend on the location of in-flight nodes.
+    /// The topology rules of the pod depend on the location of in-flight nodes.
     #[error(fmt = write_undecided)]
     Unsettled {
-        /// Number of in-flight nodes with unknown location. Zero if only nodes of the same plan are
+        /// Number of in-flight nodes with unknown location. Zero if only planned nodes are
         /// concerned.
         count: usize,
-        /// The first few nodes.
+        /// The first few of these nodes.
         hosts: Vec<String>,
     },
 }
@@ -169,20 +169,20 @@ pub enum RejectionDetail {
 /// Unavailable offerings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnavailableSummary {
-    /// How many.
+    /// Number of unavailable offerings.
     pub offerings: usize,
     /// The first by name.
     pub first: OfferingKey,
     /// When the first of them is retried.
     pub until: Option<Timestamp>,
-    /// Whether some are in a zone where nodes of the pool do not register.
+    /// Whether some of these offerings are in a zone where nodes of the pool do not register.
     pub unregistered: bool,
 }
 
 /// A missing resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceShortfall {
-    /// Its name.
+    /// The name of the resource.
     pub name: String,
     /// The requested quantity; `cpu` in thousandths.
     pub asked: i64,
@@ -218,9 +218,9 @@ impl RuleKind {
 /// A topology rule and its obstacles.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TopologyRuleDetail {
-    /// Its kind.
+    /// The kind of the rule.
     pub kind: RuleKind,
-    /// Its topology keys.
+    /// The topology keys of the rule.
     pub keys: Vec<String>,
     /// Number of domains in which the pool can launch a node.
     pub reachable: usize,
@@ -228,8 +228,8 @@ pub struct TopologyRuleDetail {
     pub open: usize,
     /// Number of matching pods in all domains.
     pub pods: u64,
-    /// Domains of the matching pods; for topology spread, the domains with the fewest. The first
-    /// few.
+    /// The first few domains of the matching pods. For topology spread, the first few domains with
+    /// the fewest matching pods.
     pub places: Vec<DomainDetail>,
 }
 

@@ -9,7 +9,7 @@
 //!            └────────────────► the order in which all are bound ◄─────────┘   left ─► reasons
 //! ```
 
-// Counts of the claims of a plan, and their check.
+// Counts the claims of a plan in the topology state, and checks the number of pods.
 mod counts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,8 +40,8 @@ use crate::scheduling::topology::TopologyCheck;
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::state::snapshot::{ExistingNode, Snapshot};
 
-/// Maximum packings per round. A packing ends with moving claims to smaller types, which may
-/// release limits for its unscheduled pods.
+/// Maximum number of packings per round. At the end of a packing, claims are moved to smaller
+/// types, which may release limits for the remaining pods.
 const DRAFTS_MAX: usize = 8;
 
 /// Returns the node templates of a snapshot: pools for pods, by weight, then name.
@@ -57,7 +57,7 @@ pub(super) fn node_templates<'a>(
     templates.collect()
 }
 
-/// Packs all classes. `board` contains the nodes, in order, and their pods.
+/// Packs all classes. `board` contains the nodes, in order, and the pods on them.
 pub(super) fn pack_all<'g, 'p, 'a>(
     context: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
@@ -69,7 +69,7 @@ pub(super) fn pack_all<'g, 'p, 'a>(
     scheduler
 }
 
-/// Places pods on existing nodes only. The sites are those of the domains.
+/// Places pods on existing nodes only. The result contains the locations of the topology domains.
 pub(super) fn place_on_existing<'g, 'p, 'a>(
     context: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
@@ -118,7 +118,7 @@ pub(super) fn place_on_existing<'g, 'p, 'a>(
     (scheduler, sites)
 }
 
-/// Pending pods of a class, with their domain if it matters.
+/// Pending pods of a class, with their domain if they need one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PendingPods {
     class: PodClassIndex,
@@ -126,8 +126,8 @@ struct PendingPods {
     pods: u64,
 }
 
-/// Number of pools of one weight that are tried first for all pods, and number of pods for this
-/// attempt.
+/// Maximum number of pools of one weight, and maximum number of pods, for which packing all pods
+/// onto one pool is tried.
 const RIVALS_MAX: usize = 4;
 const CONTESTED_MAX: u64 = 2_000;
 
@@ -143,7 +143,7 @@ pub(super) fn weight_tiers(templates: &[NodeTemplate<'_>]) -> Vec<Range<usize>> 
         .collect()
 }
 
-/// A packing in the making.
+/// A packing that is not complete yet.
 #[derive(Clone)]
 pub(super) struct Scheduler<'g, 'p, 'a> {
     pub(super) context: &'g PackingContext<'p, 'a>,
@@ -156,9 +156,10 @@ pub(super) struct Scheduler<'g, 'p, 'a> {
     pub(super) board: TopologyState<'p>,
     /// Number of claims in the topology state.
     pub(super) counted: usize,
-    /// Number of claims whose sites follow those of the nodes; [`Self::retry_unscheduled`] sets it.
+    /// Number of claims whose locations follow those of the nodes; [`Self::retry_unscheduled`] sets
+    /// it.
     pub(super) known_sites: usize,
-    /// Whether pods that must share a host are packed completely or not at all.
+    /// Whether pods that must be on the same node are packed completely or not at all.
     pub(super) is_whole: bool,
     /// Whether a node may be launched for pods of a class.
     pub(super) calls: IndexVec<PodClassIndex, bool>,
@@ -167,7 +168,7 @@ pub(super) struct Scheduler<'g, 'p, 'a> {
 }
 
 impl<'p, 'a> Scheduler<'_, 'p, 'a> {
-    /// Opens the domains that spread pods can reach, because a node may be launched there.
+    /// Includes domains in topology spreads if a node for the spread pods may be launched in them.
     pub(super) fn open_cells(&mut self, sites: &DomainLocations) {
         let context = self.context;
         for (kind, pod_kind) in context.problem.kinds.iter_enumerated() {
@@ -202,15 +203,15 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Relaxes all but the last preference of these classes.
+    /// Relaxes all preferences of these classes except `PreferNoSchedule`.
     pub(super) fn relax_preferences(&mut self, classes: &[PodClassIndex]) {
         for class in classes {
             self.kinds[*class] = self.context.hard_kind(*class);
         }
     }
 
-    /// Schedules these classes with their current preferences, and continues with fewer preferences
-    /// for classes with unscheduled pods.
+    /// Schedules these classes with their current preferences. Classes with unscheduled pods are
+    /// scheduled again with fewer preferences.
     pub(super) fn run_rounds(
         &mut self,
         mut classes: Vec<PodClassIndex>,
@@ -256,7 +257,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Returns whether each pod of a kind needs its own host, and topology rules count DaemonSet
+    /// Returns whether each pod of a kind needs its own node, and topology rules count DaemonSet
     /// pods.
     fn needs_own_host(&self, kind: KindIndex) -> bool {
         let context = self.context;
@@ -265,7 +266,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             && shares.remaining_pods(&vec![0; context.hosts.counters], 2) < 2
     }
 
-    /// One round for these classes with their current preferences.
+    /// Runs one round for these classes with their current preferences.
     fn run_round(&mut self, classes: &[PodClassIndex], sites: &DomainLocations, relaxed: bool) {
         self.count_claims();
         self.offerings.set_limits(&self.packed.ledgers);
@@ -321,8 +322,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Schedules pods on pools of one weight: each on its cheapest pool, or few pods all on one
-    /// pool if that is cheaper.
+    /// Schedules pods on pools of one weight: each on its cheapest pool, or a small number of pods
+    /// all on one pool if that is cheaper.
     fn choose_between_pools(
         &mut self,
         waiting: &mut Vec<PendingPods>,
@@ -369,7 +370,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Returns the pools of a tier with supply for pending pods, cheapest first.
+    /// Returns the pools of one weight with supply for pending pods, cheapest first.
     fn ranked_pools(
         &mut self,
         pending: PendingPods,
@@ -397,7 +398,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         priced.into_iter().map(|(_, template)| template).collect()
     }
 
-    /// Adds claims for pending pods, using their pools in this order.
+    /// Adds claims for pending pods. Pods use their pools in the given order.
     fn open_nodes(
         &mut self,
         waiting: &mut [PendingPods],
@@ -418,8 +419,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// One round with one pool and one alternative of every kind. Packed pods are subtracted from
-    /// the pending ones.
+    /// Runs one round with one pool and one alternative of every kind. Packed pods are subtracted
+    /// from the pending ones.
     fn open_round(
         &mut self,
         waiting: &mut [PendingPods],
@@ -500,8 +501,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Returns whether host spread allows items on a claim, as far as its site is known. If hosts
-    /// are too few for `minDomains`, an additional host is needed.
+    /// Returns whether hostname spread allows items on a claim, as far as the location of the claim
+    /// is known. With fewer nodes than `minDomains`, the items need an additional node.
     fn may_top_up(&self, group: ItemGroupIndex, at: OpenedNodeIndex) -> bool {
         if at.0 >= self.known_sites {
             return true;

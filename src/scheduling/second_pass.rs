@@ -1,4 +1,5 @@
-//! A second pass for pods without a turn, once the location of all other pods is known.
+//! A second pass for pods that have no place in the bind order, once the location of all other pods
+//! is known.
 
 use crate::scheduling::index::{IndexVec, OpenedNodeIndex, PodClassIndex, TemplateIndex};
 use crate::scheduling::packing::PackedNode;
@@ -11,13 +12,14 @@ use crate::scheduling::packing::launch_options::{LaunchQuery, Scratch, total_req
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::topology::topology_state::{Match, TopologyState};
 
-/// Step limit for remaining pods. One step evaluates a type for one claim, or a node for one class.
+/// Step limit for the remaining pods. One step evaluates a type for one claim, or a node for one
+/// class.
 const REST_MAX: u64 = 20_000_000;
 
 impl<'p> Scheduler<'_, 'p, '_> {
-    /// Adds nodes for pods without a turn, now that the location of all others is known: `board`
-    /// contains every host and all bound pods. Spreads may use domains of possible nodes, or only
-    /// those of existing nodes. Returns whether any pod was scheduled.
+    /// Adds nodes for pods that have no place in the bind order. The location of all other pods is
+    /// known: `board` contains every node and all bound pods. If `spreads_further`, topology
+    /// spreads may use domains without nodes. Returns whether any pod was scheduled.
     pub(super) fn retry_unscheduled(
         &mut self,
         board: TopologyState<'p>,
@@ -91,9 +93,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
     }
 
-    /// Schedules remaining pods wherever possible after all turns. `board` contains every host and
-    /// all bound pods. Pods without topology rules are retried only if claims were dropped
-    /// (`everyone`).
+    /// Schedules remaining pods wherever possible, after all pods in the order. `board` contains
+    /// every node and all bound pods. Pods without topology rules are retried only if claims were
+    /// dropped (`everyone`).
     pub(super) fn place_rest(
         &mut self,
         turns: &mut Vec<PlacementStep>,
@@ -142,14 +144,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let [before, after] = [claim, joined].map(|claim| OpenedNode::new(template, claim.clone()));
         let cells = [&before, &after].map(|opened| cell_of(items.lots, opened));
         let mut filters = context.topology.filters.keys();
-        // The topology state allows both results if a location may pass.
+        // If a location may pass a filter, the topology state allows both results.
         filters.all(|filter| {
             let pass = claim_passes(context, filter, items, &before, cells[0]);
             pass == Match::Maybe || pass == claim_passes(context, filter, items, &after, cells[1])
         }) && daemons_of(context, items, &before) == daemons_of(context, items, &after)
     }
 
-    /// Adds one pod to a claim if its rules and those of other pods allow it.
+    /// Adds one pod to a claim if the rules of the pod and those of other pods allow it.
     fn join_claim(
         &mut self,
         class: PodClassIndex,
@@ -159,7 +161,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let context = self.context;
         let kind = context.hard_kind(class);
         let site = self.packed.location_of(at);
-        // A claim that lost its pods is not launched.
+        // A claim without remaining pods is not launched.
         if self.packed.opened[at].gone {
             return None;
         }
@@ -187,13 +189,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let input = self.packing_input(template, &stock);
             let mut ledger = self.packed.ledgers.ledger_for(template);
             let claim = &self.packed.opened[at].claim;
-            // The pod is bound last. The topology state already allows it, but does not contain
-            // host ports.
+            // The pod is bound last. The topology state already allows this pod, but does not
+            // contain host ports.
             let joined = match binds_ports {
                 true => input.with_one_more(claim, lot, &ledger),
                 false => input.with_one_more_unchecked(claim, lot, &ledger),
             };
-            // Pods that may not launch a node may not launch a more expensive one.
+            // Pods for which no node may be launched may not make a claim more expensive.
             if let Some(joined) = joined.filter(|joined| {
                 let cheap = self.calls[class] || joined.price <= claim.price;
                 cheap && self.is_same_site(template, claim, joined)

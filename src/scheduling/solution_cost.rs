@@ -1,4 +1,4 @@
-//! Compares packings by their nodes and scheduled pods, before pods are assigned to nodes.
+//! Compares solutions by their nodes and scheduled pods, before pods are assigned to nodes.
 
 use foldhash::HashMap;
 
@@ -16,16 +16,16 @@ pub type Size = (i64, i64);
 pub struct SolutionCost {
     /// The new nodes.
     pub bought: Vec<NodePurchase>,
-    /// Pods with no answer.
+    /// Unschedulable pods.
     pub left: Vec<PodKey>,
 }
 
 /// A new node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePurchase {
-    /// Its lowest price in $/h.
+    /// The lowest price of the node in $/h.
     pub price: f64,
-    /// The number of its pods, by their requests.
+    /// The number of its pods with each combination of requests.
     pub pods: Vec<(Size, u64)>,
 }
 

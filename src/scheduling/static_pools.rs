@@ -1,8 +1,8 @@
 //! Plans the missing nodes of static pools, independent of pods.
 //!
 //! Source: spec/scheduling.md §3.3. Karpenter leaves the choice of type and zone to the launch.
-//! Outrigger plans it: the cheapest type, and among equal prices the zone with the fewest nodes of
-//! the pool.
+//! Outrigger plans both: the cheapest type and, if prices are equal, the zone with the fewest nodes
+//! of the pool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ use crate::scheduling::{
 use crate::state::snapshot::Snapshot;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
-/// Maximum nodes planned for one pool in one pass; the others follow in the next pass.
+/// Maximum number of nodes planned for one pool in one pass. The other nodes follow in the next
+/// pass.
 const AT_ONCE: usize = 500;
 
 /// Capacity that is independent of pods.
@@ -41,14 +42,14 @@ pub enum StaticDemand {
     Room(String),
 }
 
-/// Static capacity that cannot be launched now.
+/// Static capacity that cannot be launched now, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {
     /// The kind of capacity.
     pub need: StaticDemand,
     /// The missing quantity: nodes, or virtual pods.
     pub missing: usize,
-    /// Why, never empty.
+    /// The rejections, never empty.
     pub reasons: Arc<[PoolRejection]>,
 }
 
@@ -69,7 +70,7 @@ pub fn plan_replicas(
     let templates: IndexVec<TemplateIndex, NodeTemplate<'_>> = templates.collect();
     let nothing = problem.axes.demand_of(&Resources::default(), None);
     let mut ledgers = Ledgers::new(&templates, snapshot);
-    // All nodes are planned before alternatives are added, because these use limits, too.
+    // All nodes are planned before alternatives are added, because alternatives use limits, too.
     let mut planned = Vec::with_capacity(templates.len());
     for (index, template) in templates.iter_enumerated() {
         let wanted = snapshot.lacking[&template.pool.name].min(AT_ONCE);
@@ -107,7 +108,7 @@ pub fn plan_replicas(
     (claims, short)
 }
 
-/// Plans nodes of one pool with these types; returns why some cannot be launched.
+/// Plans nodes of one pool with these types. Returns why some of them cannot be launched.
 fn plan_nodes(
     template: &NodeTemplate<'_>,
     planned: &[(TypeIndex, f64)],
@@ -127,7 +128,7 @@ fn plan_nodes(
         let query = LaunchQuery::new(template, &variety, &[], nothing);
         let (mut offerings, types) =
             query.launch_options(*shape, *price, scheduling, ledger, &mut scratch);
-        // Other claims may have used the limits that remained when this one was planned.
+        // Other claims may have used the limits that remained when this claim was planned.
         let shortage = variety.shortage(template, types.iter().copied());
         let is_reserved = template.shapes[*shape].reservation.is_some();
         if let Some(shortage) = shortage.filter(|_| !is_reserved) {
@@ -198,7 +199,7 @@ fn nodes_by_zone(pool: &Pool, snapshot: &Snapshot<'_>) -> BTreeMap<Zone, usize> 
     zones
 }
 
-/// Returns the value of a label if it has only one.
+/// Returns the value of a label, if the label has only one.
 pub(crate) fn sole_value<'r>(labels: &'r Requirements, key: &str) -> Option<&'r str> {
     let mut values = labels.get(key)?.values()?.iter();
     let first = values.next()?;

@@ -1,7 +1,7 @@
 //! The topology checks for each kind of pods at binding, and the counters that each kind
 //! increments.
 
-/// Pods for each topology domain, and whether one more may be added.
+/// Number of pods in each topology domain, and whether one more pod may be added.
 pub(super) mod topology_state;
 /// Constraints within one node: hostname spread, host ports.
 pub(super) mod node_counters;
@@ -34,14 +34,14 @@ impl DomainCounter {
     }
 }
 
-/// The nodes that count for a topology spread: those its pods could use.
+/// The nodes that a topology spread includes: those that its pods could use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeFilter {
     /// The requirements that the labels of a location must satisfy, or `None`.
     pub(super) labels: Option<RequirementsIndex>,
     /// The requirements whose tolerations must cover the taints, or `None`.
     pub(super) taints: Option<RequirementsIndex>,
-    /// The keys a site must have.
+    /// The topology keys that a location must have.
     pub(super) keys: Vec<KeyIndex>,
 }
 
@@ -50,19 +50,20 @@ pub(super) struct NodeFilter {
 pub(super) enum TopologyCheck {
     /// The domain contains none of these pods.
     Free { tally: CounterIndex },
-    /// The place does not lead the emptiest by more than the skew, the pod itself counted.
+    /// The number of pods in the domain, including the pod itself, exceeds that of the domain with
+    /// the fewest pods by at most the skew.
     Even {
         tally: CounterIndex,
         skew: u32,
         least: u32,
-        /// One if the pod itself counts, otherwise zero.
+        /// One if the pod itself is counted, otherwise zero.
         adds: u32,
     },
     /// Each of these domains contains matching pods, or no domain does and the pod matches itself.
-    /// With the last field set, a DaemonSet pod on the same node also satisfies it.
+    /// If the last field is true, a DaemonSet pod on the same node also satisfies the check.
     Near {
         tallies: Vec<CounterIndex>,
-        /// Whether the pod matches itself, so that it may be the first.
+        /// Whether the pod matches its own affinity, so that it may be the first matching pod.
         first: bool,
         beside: bool,
     },
@@ -89,8 +90,8 @@ impl Topology {
         self.daemon_overheads.iter().any(|daemon_overhead| !daemon_overhead.is_empty())
     }
 
-    /// Builds the rules of a problem. `standing` are the groups and keys of the terms of bound
-    /// pods.
+    /// Builds the topology checks and counters of a problem. `standing` contains the groups and
+    /// keys of the anti-affinity terms of bound pods.
     pub(super) fn new(problem: &Problem<'_>, standing: &[(GroupIndex, KeyIndex)]) -> Self {
         let mut maker = Maker { problem, tallies: BTreeMap::new(), filters: BTreeMap::new() };
         let mut checks: IndexVec<KindIndex, Vec<TopologyCheck>> =
@@ -142,7 +143,8 @@ impl Topology {
         self.tallies[tally].topology_key()
     }
 
-    /// Returns whether a kind has topology spread. Such pods are bound before others.
+    /// Returns whether a kind has topology spread. Pods with topology spread are bound before other
+    /// pods.
     pub(super) fn has_spread(&self, kind: KindIndex) -> bool {
         self.spread_tallies(kind).next().is_some()
     }
@@ -155,8 +157,8 @@ impl Topology {
         })
     }
 
-    /// Returns the host spread of a kind without any other topology rules or counters: its counter,
-    /// skew and minimum number of hosts.
+    /// Returns the hostname spread of a kind without any other topology rules or counters: its
+    /// counter, skew and minimum number of nodes.
     pub(super) fn only_host_spread(&self, kind: KindIndex) -> Option<(CounterIndex, u32, u32)> {
         match (&self.checks[kind][..], &self.adds[kind][..]) {
             ([TopologyCheck::Even { tally, skew, least, adds: 1 }], [counted])
@@ -173,8 +175,8 @@ impl Topology {
         self.checks[kind].is_empty() && self.adds[kind].is_empty()
     }
 
-    /// Returns whether a kind needs a domain before packing, because its rules or those of others
-    /// depend on a key other than the host.
+    /// Returns whether a kind needs a domain before packing, because its rules, or rules of other
+    /// pods, depend on a topology key other than the host name.
     pub(super) fn needs_domain_first(&self, kind: KindIndex) -> bool {
         let early = self.has_spread(kind);
         let mut checked = self.checks[kind].iter().flat_map(|check| match check {
@@ -190,7 +192,7 @@ impl Topology {
             || added.any(|tally| self.key_of(*tally) != HOST)
     }
 
-    /// The keys, the host's aside, by which some pinned kind's place has to be known.
+    /// The topology keys of all counters, except the host name.
     pub(super) fn domain_keys(&self) -> Vec<KeyIndex> {
         let mut keys: Vec<KeyIndex> =
             self.tallies.iter().map(DomainCounter::topology_key).collect();

@@ -1,7 +1,8 @@
 //! Simulated EC2: capacity, allocation, client tokens, delays, delayed listings, spot interruption
 //! notices.
 //!
-//! The simulation uses it. With a real API server, `run` uses it as a simulated cloud.
+//! The simulation uses this cloud. `outrigger run` uses it as a simulated cloud with a real API
+//! server.
 
 // Instances and their visibility in listings.
 pub mod instance;
@@ -35,7 +36,7 @@ pub const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
 /// Time during which a terminated instance is listed: about an hour in EC2.
 pub const TERMINATED_VISIBLE: SignedDuration = SignedDuration::from_hours(1);
 
-/// Settings of the simulated EC2. By default without delays and limits.
+/// Settings of the simulated EC2. The default settings have no delays and no limits.
 #[derive(Clone, Debug, Default)]
 pub struct CloudSettings {
     /// Seed of IDs and delays.
@@ -119,7 +120,7 @@ impl Cloud {
     }
 
     /// Launches one instance. The client token is the claim's ID. A repeated launch returns the
-    /// same instance, or an error if it has ended.
+    /// same instance, or an error if this instance has ended.
     ///
     /// A call uses only the capacity type of the cheapest offering, as CreateFleet does. On-demand
     /// selects the lowest price, spot the best combination of price and depth.
@@ -179,7 +180,7 @@ impl Cloud {
         Some(left.saturating_sub(self.instances_in_reservation(id)))
     }
 
-    /// Number of instances in a reservation. An instance counts until it is terminated.
+    /// Number of instances in a reservation. An instance is included until it is terminated.
     pub fn instances_in_reservation(&self, id: &ReservationId) -> usize {
         let machines = self.machines.values().map(SimInstance::truth);
         machines
@@ -392,7 +393,7 @@ impl Cloud {
         true
     }
 
-    /// An instance fails: its machine ends immediately and without notice. Returns false if it was
+    /// An instance fails: its machine stops immediately and without notice. Returns false if it was
     /// not live.
     pub fn fail(&mut self, instance: &InstanceId, now: Timestamp) -> bool {
         let is_live = self.get(instance.as_str()).is_some_and(SimInstance::is_live);

@@ -222,7 +222,7 @@ impl World {
         self.set_timer(wait, ScheduledEvent::Restock(keys));
     }
 
-    /// An external actor changes the node while the patch is in flight.
+    /// Simulates an external actor that changes the node while the patch is in flight.
     fn change_node_first(&mut self, command: &Command) {
         let Command::PatchNode(patch) = command else {
             return;

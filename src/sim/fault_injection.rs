@@ -223,8 +223,8 @@ impl World {
 }
 
 /// Removes objects from a listing. Only objects shown before the watch broke at `since` can be
-/// removed. A severe cut is made only if they are a large share of all objects, because the daemon
-/// can only detect such a cut.
+/// removed. A severe cut is made only if these objects are a large part of all objects, because the
+/// daemon cannot detect a smaller cut.
 pub(super) fn cut_off(
     objects: &mut Vec<WatchedObject>,
     cut: Cut,

@@ -20,17 +20,17 @@ pub enum CommandFault {
     LostBefore,
     /// The command is executed, and the result is lost.
     LostAfter,
-    /// There is never a result.
+    /// The result of the command never arrives.
     Silent {
         /// Whether the command is executed.
         carried: bool,
     },
     /// Some or all offerings of a launch are unavailable.
     SoldOut {
-        /// Number of unavailable offerings, from the first.
+        /// Number of unavailable offerings, starting with the first offering.
         offerings: usize,
     },
-    /// Another client changes the node first.
+    /// Another client changes the node before the command is executed.
     Overtaken,
     /// The disruption budget blocks the eviction, regardless of its status.
     Blocked,
@@ -52,9 +52,9 @@ pub struct CommandTrip {
 /// Size of the missing part of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// A few objects. The daemon cannot detect it.
+    /// A few objects are missing. The daemon cannot detect this.
     Mild,
-    /// Most of the earlier objects. The daemon must reject such a listing.
+    /// Most of the earlier objects are missing. The daemon must reject such a listing.
     Severe,
 }
 
@@ -63,14 +63,14 @@ pub enum Cut {
 pub enum ScheduledFault {
     /// The daemon stops.
     Restart {
-        /// Time until it starts again.
+        /// Time until the daemon starts again.
         down: SignedDuration,
     },
     /// A watch breaks.
     WatchLost {
         /// Kind of its objects.
         kind: ObjectKind,
-        /// Time until it restarts.
+        /// Time until the watch restarts.
         lasts: SignedDuration,
         /// Missing part of the listing after the restart, if any.
         cut: Option<Cut>,
@@ -88,7 +88,7 @@ pub enum ScheduledFault {
     Failure,
     /// An external actor deletes a Node.
     NodeDeleted {
-        /// Time until its kubelet registers it again. `None` for never.
+        /// Time until its kubelet registers it again. `None` means never.
         back: Option<SignedDuration>,
     },
 }
@@ -227,7 +227,7 @@ impl FaultPlan {
 }
 
 /// Draws the rate of a fault. Each kind of fault is disabled in about a third of the seeds. A fault
-/// that always occurs would hide bugs that only show without it.
+/// that always occurs would hide bugs that only appear without it.
 fn draw_rate(rng: &mut Rng, max: u32) -> u32 {
     if rng.u32(0..3) == 0 { 0 } else { rng.u32(1..=max) }
 }

@@ -45,7 +45,7 @@ pub enum Invariant {
     /// No pod is lost in violation of a PodDisruptionBudget.
     Pdb,
     /// The number of disrupted or unready nodes of a pool is within its disruption budgets. Only
-    /// initialized nodes count, as observed by the daemon when it sent the taint.
+    /// initialized nodes are included, as observed by the daemon when it sent the taint.
     Budget,
     /// No pod that must not be disrupted is evicted for a disruption.
     Protected,
@@ -83,7 +83,7 @@ pub struct Violation {
     pub rule: Invariant,
     /// Time of the violation.
     pub at: Timestamp,
-    /// The objects concerned.
+    /// A description of the affected objects.
     pub text: String,
 }
 
@@ -103,8 +103,9 @@ pub struct GroundTruth {
 impl GroundTruth {
     /// Returns true if an instance belongs to this installation and cluster.
     pub fn is_ours(&self, instance: &Instance) -> bool {
-        // Only these two tags count. An instance is managed even if its claim cannot be parsed.
-        // This does not share the code of the engine, so that neither hides an error of the other.
+        // Only these two tags determine the owner. An instance is managed even if its claim cannot
+        // be parsed. This check does not share code with the engine, so that neither hides an error
+        // of the other.
         let (installation, cluster) = (&self.config.installation, self.config.name.as_str());
         [(TAG_INSTALLATION, installation.as_str()), (TAG_CLUSTER, cluster)]
             .iter()
@@ -125,7 +126,7 @@ impl GroundTruth {
         })
     }
 
-    /// When the instance of a managed node is interrupted, if it is.
+    /// The time at which the instance of a managed node is interrupted, if it is.
     fn reclaimed_at(&self, node: &NodeName) -> Option<Timestamp> {
         let node = self.cluster.store().nodes().get(node)?;
         self.our_machine(node)?.reclaimed
@@ -141,7 +142,7 @@ impl GroundTruth {
 /// take 15 minutes, and the termination of an unregistered instance a few minutes more.
 const ORPHAN_MAX: SignedDuration = SignedDuration::from_mins(25);
 
-/// Remaining notice of a reclaimed instance below which its pods are lost in any case.
+/// Remaining time before the interruption of an instance below which its pods are lost in any case.
 const LAST_MOMENTS: SignedDuration = SignedDuration::from_secs(15);
 
 /// A command that arrives.
@@ -194,8 +195,8 @@ impl Checker {
         self.violations.push(Violation { rule, at, text });
     }
 
-    /// Checks a command that the engine sends. `doubt` is the reason why its cluster state is out
-    /// of sync, if any.
+    /// Checks a command that the engine sends. `doubt` is the reason why the cluster state of the
+    /// engine is out of sync, if any.
     pub fn check_issued(
         &mut self,
         command: &Command,
@@ -299,8 +300,8 @@ impl Checker {
     /// Checks a command that removes every pod of a node.
     fn check_displacement(&mut self, node: &Node, act: &str, at: Arrival<'_>) {
         let Arrival { scene, sent, now } = at;
-        // Pods do not count if an external change let them onto the node while the command was in
-        // flight. Neither do stuck pods, because drains do not wait for them.
+        // Pods are not counted if an external change let them onto the node while the command was
+        // in flight. Stuck pods are not counted either, because drains do not wait for them.
         let count = scene
             .occupying_pods(node)
             .filter(|pod| !pod.is_stuck(now))
@@ -371,7 +372,7 @@ impl Checker {
             self.add_violation(Invariant::Foreign, now, text);
         } else if !node.has_disrupted_taint()
             && !self.external_changes.is_unobserved(&node.name, sent)
-            // It was deleted, and its kubelet has registered it again in the meantime.
+            // The Node was deleted, and its kubelet has registered it again in the meantime.
             && node.created.is_none_or(|at| at <= sent)
         {
             let text = format!("evict {key} from {}, which is not leaving", node.name);

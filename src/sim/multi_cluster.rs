@@ -17,7 +17,7 @@ use crate::sim::rng::random_stream;
 use crate::sim::scenario::blocks::{DEFAULT_CALM, DEFAULT_SETTLE};
 use crate::sim::{Setup, World};
 
-/// One in this number of fleet events is lost.
+/// On average, one in this number of fleet events is lost.
 const LOST: u32 = 50;
 
 /// Several simulations at one point in time.
@@ -37,7 +37,7 @@ pub struct Together {
 }
 
 impl Together {
-    /// Creates the simulations of these setups, each with different faults. Cluster names must be
+    /// Creates one simulation for each setup, each with different faults. Cluster names must be
     /// unique.
     pub fn new(setups: Vec<Setup>, limits: FleetLimits, seed: u64, faults: bool) -> Self {
         let mut worlds: Vec<World> = Vec::new();
@@ -143,7 +143,7 @@ impl Together {
         }
     }
 
-    /// Delivers commands to the fleet and events from it until there are no more.
+    /// Delivers commands to the fleet and events from the fleet until none are left.
     fn exchange_messages(&mut self) {
         loop {
             for world in &mut self.worlds {

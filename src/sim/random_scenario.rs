@@ -27,8 +27,8 @@ const START: Timestamp = Timestamp::constant(1_774_569_600, 0);
 /// Duration of workload changes and faults.
 const LASTS: SignedDuration = SignedDuration::from_hours(48);
 
-/// Time after that until the state must be stable. Budgets disrupt nodes one by one, and blocked
-/// nodes are tried again an hour later.
+/// Time after the last change until the state must be stable. Budgets disrupt nodes one by one, and
+/// blocked nodes are tried again an hour later.
 const SETTLE: SignedDuration = SignedDuration::from_hours(4);
 
 /// Number of delays added to `SETTLE` if pods or pools delay disruption. A moved pod restarts its
@@ -73,8 +73,8 @@ pub fn types_of(catalog: &Catalog) -> Arc<Catalog> {
     ))
 }
 
-/// Draws the scenario of a seed with these types. Most are small, because they find as many bugs in
-/// less time. One in 30 has 20 nodes or more, and one in 1,000 has up to 200.
+/// Draws the scenario of a seed with these types. Most scenarios are small, because small scenarios
+/// find as many bugs in less time. One in 30 has 20 nodes or more, and one in 1,000 has up to 200.
 pub fn draw_scenario(seed: u64, types: &Arc<Catalog>) -> Setup {
     let mut rng = random_stream(seed, "drawn/size");
     let nodes = match rng.u32(0..1000) {
@@ -381,7 +381,7 @@ fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
             capacity_type: None,
             left: rng.u32(0..4),
             from,
-            // It ends with all other faults, so that the state can become stable.
+            // The shortage ends with all other faults, so that the state can become stable.
             until: Some(time_after(from, mins(rng.i64(5..=300))).min(time_after(START, LASTS))),
         });
     }

@@ -13,7 +13,8 @@ pub fn random_stream(seed: u64, name: &str) -> Rng {
     Rng::with_seed(mixed)
 }
 
-/// Draws a duration between two, both inclusive, in whole milliseconds. Equal bounds draw nothing.
+/// Draws a duration between two bounds, both inclusive, in whole milliseconds. Equal bounds draw
+/// nothing.
 pub fn duration_between(
     rng: &mut Rng,
     low: SignedDuration,
@@ -26,7 +27,7 @@ pub fn duration_between(
     SignedDuration::from_millis(rng.i64(low..=high))
 }
 
-/// Draws a duration up to this one.
+/// Draws a duration from zero to this duration.
 pub fn duration_up_to(rng: &mut Rng, high: SignedDuration) -> SignedDuration {
     duration_between(rng, SignedDuration::ZERO, high)
 }

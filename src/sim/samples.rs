@@ -18,7 +18,7 @@ pub const EVERY: SignedDuration = SignedDuration::from_mins(1);
 pub struct WorldSample {
     /// Time of the sample.
     pub at: Timestamp,
-    /// Live managed instances, by capacity type and type.
+    /// Live managed instances, by capacity type and instance type.
     pub instances: BTreeMap<(CapacityType, TypeName), usize>,
     /// Nodes in the cluster.
     pub nodes: usize,
@@ -30,9 +30,10 @@ pub struct WorldSample {
     pub usd_per_h: f64,
     /// Price of the fixed fleet of the summary, in US dollars per hour.
     pub fixed_usd_per_h: f64,
-    /// Share of the allocatable CPU that pods on nodes request, from 0 to 1, including daemons.
+    /// Fraction of the allocatable CPU that pods on nodes request, from 0 to 1, including daemons.
     pub cpu_share: f64,
-    /// Share of the allocatable memory, in the same way.
+    /// Fraction of the allocatable memory that pods on nodes request, from 0 to 1, including
+    /// daemons.
     pub memory_share: f64,
 }
 

@@ -118,7 +118,7 @@ pub struct Scenario {
     pub end: Timestamp,
     /// Maximum time after the end until the state must be stable.
     pub settle: SignedDuration,
-    /// Duration after that without any command.
+    /// Duration after `settle` in which the engine sends no command.
     pub calm: SignedDuration,
     /// Time between launch and registration of a node.
     pub boot: SignedDuration,
@@ -134,7 +134,8 @@ pub struct Scenario {
     pub outages: Vec<Outage>,
     /// The blocks of the normal configuration, on their original lines.
     pub config: String,
-    /// Later configurations, by time. Some blocks are replaced, on the lines of their replacements.
+    /// Later configurations, by time. A replaced block is omitted, and its replacement stays on its
+    /// own lines.
     pub reloads: Vec<(Timestamp, String)>,
 }
 

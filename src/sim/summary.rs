@@ -22,8 +22,8 @@ pub const SAMPLE: SignedDuration = SignedDuration::from_mins(5);
 /// A fleet of one instance type for the same pods. Each node has the capacity type of the node that
 /// its pods run on.
 ///
-/// The fleet is cheaper than a real one would be. At every interval, all pods on managed nodes are
-/// packed again by first-fit decreasing on CPU. Labels and taints are ignored, nodes start
+/// The fleet is cheaper than a real fleet would be. At every interval, all pods on managed nodes
+/// are packed again by first-fit decreasing on CPU. Labels and taints are ignored, nodes start
 /// immediately, and moving a pod has no cost. A real node group of this type is never that full.
 /// Both fleets pay for reservations.
 #[derive(Clone, Debug)]
@@ -148,7 +148,7 @@ pub struct Summary {
     pub pods_bound: usize,
     /// Median time from creation to binding of a pod.
     pub bind_p50: SignedDuration,
-    /// 95th percentile of this time.
+    /// 95th percentile of the time from creation to binding of a pod.
     pub bind_p95: SignedDuration,
     /// Number of launched instances.
     pub launched: usize,
@@ -166,7 +166,7 @@ pub struct Summary {
     pub fixed_cost: f64,
     /// Number of granted evictions.
     pub evictions: u32,
-    /// Number of launches without capacity.
+    /// Number of launches that failed for lack of capacity.
     pub refusals: u32,
     /// Number of interrupted spot instances.
     pub interruptions: u32,

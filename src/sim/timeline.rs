@@ -15,9 +15,9 @@ pub enum TimelineFact {
     Scaled {
         /// The workload.
         workload: String,
-        /// Replicas before.
+        /// Replicas before the change.
         from: u32,
-        /// Replicas after.
+        /// Replicas after the change.
         to: u32,
     },
     /// New pods are pending: the scheduler found no node for them.

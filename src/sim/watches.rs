@@ -11,7 +11,7 @@ use crate::model::watched_object::ObjectKind;
 /// Completeness of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing {
-    /// The listing is complete, or too little is missing for the daemon to detect it.
+    /// The listing is complete, or too few objects are missing for the daemon to detect this.
     Whole,
     /// The listing misses most objects, so the daemon must reject it.
     Cut,
@@ -39,7 +39,7 @@ pub struct SimWatches {
 pub const SILENT_MAX: SignedDuration = SignedDuration::from_secs(120);
 
 impl SimWatches {
-    /// Creates watches of these kinds. All are down.
+    /// Creates watches of these kinds. All watches are down.
     pub fn new(kinds: &[ObjectKind]) -> Self {
         Self { streams: kinds.iter().map(|kind| (*kind, Stream::default())).collect() }
     }

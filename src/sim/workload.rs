@@ -41,13 +41,13 @@ pub struct Want {
 /// Disruption budget of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimPdb {
-    /// At least this number is healthy.
+    /// At least this number of pods must be healthy.
     MinAvailable(u32),
-    /// At most this number is disrupted.
+    /// At most this number of pods may be disrupted.
     MaxUnavailable(u32),
-    /// At least this percentage of the desired pods is healthy, rounded up.
+    /// At least this percentage of the desired pods must be healthy, rounded up.
     MinAvailableShare(u32),
-    /// At most this percentage of the desired pods is disrupted, rounded up.
+    /// At most this percentage of the desired pods may be disrupted, rounded up.
     MaxUnavailableShare(u32),
 }
 

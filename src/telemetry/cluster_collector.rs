@@ -1,4 +1,4 @@
-//! Gauges of cluster objects. They are rebuilt periodically, so that series of deleted nodes
+//! Gauges of cluster objects. The gauges are rebuilt periodically, so that series of deleted nodes
 //! disappear.
 
 // Instance types and offerings.
@@ -44,7 +44,7 @@ const OF_NODES: [(&str, &str); 5] = [
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricSample {
     name: &'static str,
-    /// Its labels in Prometheus syntax.
+    /// The labels of the sample, in Prometheus syntax.
     labels: String,
     value: f64,
 }
@@ -89,11 +89,12 @@ fn append_label(out: &mut String, key: &str, value: &str) {
     out.push('"');
 }
 
-/// Verdicts that block the disruption of due nodes of a pool, by reason.
+/// A pool, a reason for disruption, and the verdict that blocks the disruption of nodes of this
+/// pool for this reason.
 pub type Held = (PoolName, Reason, &'static str);
 
-/// State of the watches: since when the cluster state is out of sync, if it is, when the longest
-/// silent watch was last active, and the clock skews.
+/// State of the watches: since when the cluster state is out of sync (if it is), when the watch
+/// that has been silent longest was last active, and the clock skews.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sync {
     /// Since when the cluster state is out of sync. `None` if it is in sync.
@@ -104,7 +105,7 @@ pub struct Sync {
     pub clock_skews: [Option<ClockSkew>; 2],
 }
 
-/// Current age of the state of a cluster.
+/// Returns samples of the current age of the state of a cluster, and of the clock skews.
 pub fn sync_samples(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<MetricSample> {
     let mut buffer = SampleBuffer::for_cluster(cluster);
     let unsynced = sync.unready_since.map_or(0.0, |since| seconds_since(since, now));
@@ -137,7 +138,7 @@ pub struct CollectedView<'e> {
     pub now: Timestamp,
 }
 
-/// All samples of one cluster.
+/// Returns all samples of one cluster.
 pub fn collect_samples<'h>(
     cluster: &ClusterName,
     view: &CollectedView<'_>,
@@ -170,7 +171,7 @@ pub fn collect_samples<'h>(
     buffer.samples
 }
 
-/// Requests on all nodes in percent of their allocatable resources.
+/// Adds the requests of the pods on all nodes, in percent of the nodes' allocatable resources.
 fn collect_utilization(buffer: &mut SampleBuffer, state: &State) {
     let (mut allocatable, mut requested) = (Resources::default(), Resources::default());
     for node in state.objects.nodes.values() {
@@ -186,7 +187,8 @@ fn collect_utilization(buffer: &mut SampleBuffer, state: &State) {
     }
 }
 
-/// Budgets of each configured pool, by reason, and the nodes that count for them.
+/// Adds for each configured pool how many nodes its budgets allow to be disrupted, by reason, and
+/// how many nodes are being disrupted.
 fn collect_budgets(buffer: &mut SampleBuffer, view: &CollectedView<'_>) {
     for pool in &view.state.cluster.pools {
         let counts = view.measures.budget_counts.get(&pool.name);
@@ -251,8 +253,8 @@ fn collect_pools(buffer: &mut SampleBuffer, state: &State) {
     }
 }
 
-/// Pods by phase and node properties. Without series per node, pods on nodes with equal labels are
-/// counted together. Sums are the same.
+/// Adds the pods by phase and node properties. Without series per node, pods on nodes with equal
+/// labels are counted together. The sums over all series are the same.
 fn collect_pods(buffer: &mut SampleBuffer, state: &State, per_node: bool) {
     let mut counts: BTreeMap<Vec<(&str, &str)>, usize> = BTreeMap::new();
     for (alike, pods) in state.pod_counts() {
@@ -295,7 +297,7 @@ fn collect_node_resources(buffer: &mut SampleBuffer, state: &State, node: &Node)
     }
 }
 
-/// Age of a node, if it is known when it was created.
+/// Adds the age of a node, if the time of its creation is known.
 fn collect_node_age(buffer: &mut SampleBuffer, node: &Node, now: Timestamp) {
     if let Some(created) = node.created {
         let name = ("node_name", node.name.as_str());

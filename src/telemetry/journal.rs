@@ -27,7 +27,7 @@ const VALUE_BYTES: usize = 16 << 10;
 /// Maximum length of a field name.
 const NAME_MAX: usize = 64;
 
-/// How long a blocked journal may delay a log line, and how long it is then skipped.
+/// How long a blocked journal may delay a log line, and for how long no lines are then sent to it.
 const PATIENCE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -53,9 +53,9 @@ pub(crate) struct Journal {
 /// A connection and its state.
 struct Connected {
     socket: UnixDatagram,
-    /// Lost lines.
+    /// Number of lost lines.
     lost: u64,
-    /// When the journal is retried.
+    /// When the next attempt to send a line is made after a failure.
     again: Option<Instant>,
 }
 
@@ -76,8 +76,8 @@ impl Journal {
         })
     }
 
-    /// Sends a line, also to a restarted journal. Lost lines are counted, and the count is logged
-    /// when the journal accepts lines again.
+    /// Sends a line to the journal, even if the journal has restarted. Lost lines are counted, and
+    /// the count is logged when the journal accepts lines again.
     fn send_datagram(&self, datagram: &[u8]) {
         let mut connection = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock::monotonic_now().into_std();

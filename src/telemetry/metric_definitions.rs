@@ -8,9 +8,9 @@ use crate::engine::report::description::{
 /// The Prometheus type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only increases.
+    /// The value only increases.
     Counter,
-    /// Increases and decreases.
+    /// The value increases and decreases.
     Gauge,
     /// Quantiles 0, 0.5, 0.9, 0.99 and 1, a sum and a count.
     Summary,
@@ -21,13 +21,13 @@ pub enum MetricKind {
 /// A metric.
 #[derive(Debug)]
 pub struct Metric {
-    /// Its name.
+    /// The name of the metric.
     pub name: &'static str,
-    /// Its kind.
+    /// The kind of the metric.
     pub kind: MetricKind,
-    /// Its labels.
+    /// The labels of the metric.
     pub labels: &'static [&'static str],
-    /// Its help text.
+    /// The help text of the metric.
     pub about: &'static str,
 }
 

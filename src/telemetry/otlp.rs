@@ -10,7 +10,7 @@ use crate::model::id::ClusterName;
 /// The target that separates spans from log lines.
 pub(crate) const TARGET: &str = "outrigger::trace";
 
-/// The span of a pass, until its last command completes.
+/// Returns the span of a pass, which ends when the last command of the pass completes.
 pub(crate) fn pass_span(cluster: &ClusterName) -> Span {
     tracing::info_span!(target: "outrigger::trace", parent: None, "pass", %cluster)
 }
@@ -48,7 +48,7 @@ pub(crate) mod exporter {
     /// Timeout of sending spans.
     const LIMIT: Duration = Duration::from_secs(5);
 
-    /// An exporter that logs its first failure after a success, because the SDK logs none.
+    /// An exporter that logs its first failure after a success, because the SDK logs no failures.
     #[derive(Debug)]
     struct Heard<E> {
         exporter: E,
@@ -80,7 +80,7 @@ pub(crate) mod exporter {
     pub(crate) struct Sender(SdkTracerProvider);
 
     impl Sender {
-        /// Creates a sender to a collector. It does not connect yet.
+        /// Creates a sender to a collector. The sender does not connect yet.
         pub(crate) fn for_endpoint(endpoint: &str) -> Result<Self, ExporterBuildError> {
             let exporter = SpanExporter::builder().with_tonic();
             let exporter = exporter.with_endpoint(endpoint).with_timeout(LIMIT);

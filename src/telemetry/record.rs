@@ -48,7 +48,8 @@ pub(crate) fn cluster_samples(
     cluster_collector::collect_samples(cluster, &view, held)
 }
 
-/// Records a call of a provider, if the command is one. `provider` names the provider.
+/// Records a command as a call of the provider, if it is a command for providers. `provider` is the
+/// name of the provider.
 pub(crate) fn record_provider_call(
     cluster: &ClusterName,
     provider: &'static str,

@@ -55,7 +55,7 @@ pub(crate) fn init(
     let traces = endpoint.map(Sender::for_endpoint);
     #[cfg(feature = "otlp")]
     let lines = lines.with(traces.as_ref().and_then(|trace| Some(trace.as_ref().ok()?.layer())));
-    // Fails if a subscriber is already set, which happens only in tests.
+    // This call fails only if a subscriber is already set, which happens only in tests.
     drop(lines.try_init());
     #[cfg(feature = "otlp")]
     let traces = traces.map(|trace| {
@@ -78,7 +78,7 @@ pub(crate) struct Traces(#[expect(dead_code, reason = "its Drop ends the export"
 #[cfg(not(feature = "otlp"))]
 pub(crate) struct Traces;
 
-/// The log filter. It can change at runtime unless `RUST_LOG` is set.
+/// The log filter. The level can change at runtime unless `RUST_LOG` is set.
 pub(crate) struct LogFilter(Option<reload::Handle<EnvFilter, Registry>>);
 
 impl LogFilter {
@@ -105,8 +105,8 @@ fn level_filter(level: LogLevel) -> EnvFilter {
 }
 
 /// Writes a line with these fields, and the fields that `$next` returns for their names. The macros
-/// of tracing require all names: they are in an order that all reports have. `pool` is before the
-/// claim, but after the node of an adoption.
+/// of tracing require a fixed list of names. The names are in an order in which all reports have
+/// their fields. `pool` occurs twice: it is before the claim, but after the node of an adoption.
 macro_rules! write_line {
     ($level:ident, $cluster:ident, $message:expr, $next:ident) => {
         write_line!(

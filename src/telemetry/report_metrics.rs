@@ -121,7 +121,7 @@ impl MetricsRecorder {
         for name in ["outrigger_build_info", "karpenter_build_info"] {
             gauge!(name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         }
-        // The recorder has parsed the value before.
+        // The configuration was loaded before the recorder was created.
         record_reload(true);
         set_config_hash(written);
         let all = [
@@ -195,8 +195,8 @@ fn cluster_labels(
     std::iter::once(cluster).chain(labels).collect()
 }
 
-/// Resets what only the next report of an engine would reset: an engine that has stopped reports
-/// nothing, and the next one may run on a different host.
+/// Resets the metrics that only the next report of an engine would reset. An engine that has
+/// stopped reports nothing, and the next engine may run on a different host.
 pub(crate) fn reset_engine_metrics(cluster: &ClusterName) {
     let reset = |series, labels: &[(&'static str, &str)]| {
         gauge!(series, &cluster_labels(cluster, labels)).set(0.0);
@@ -220,7 +220,7 @@ pub(crate) fn reset_engine_metrics(cluster: &ClusterName) {
     }
 }
 
-/// Needs whose shortfall is not zero, by cluster.
+/// Static demands for capacity that are not met, by cluster.
 static SHORTFALLS: Mutex<BTreeMap<String, BTreeSet<StaticDemand>>> = Mutex::new(BTreeMap::new());
 
 /// Sets the capacity shortfall.
@@ -249,7 +249,7 @@ fn set_shortfall(cluster: &str, need: &StaticDemand, missing: usize) {
 /// Records an engine pass, under the controller name that dashboards use.
 pub(crate) fn record_pass(cluster: &ClusterName, took: Duration) {
     let controller = ("controller", CONTROLLER);
-    // A pass has no other result.
+    // Success is the only result of a pass.
     let labels = [controller, ("result", "success")];
     increment("controller_runtime_reconcile_total", cluster, &labels);
     histogram!(PASSES, &cluster_labels(cluster, &[controller])).record(took.as_secs_f64());
@@ -282,7 +282,7 @@ pub(crate) fn set_ready(cluster: &ClusterName, ready: bool) {
     }
 }
 
-/// Sets whether this host is the leader of a managed cluster, whose holder has a Lease.
+/// Sets whether this host is the leader of a managed cluster and holds its Lease.
 pub(crate) fn set_leader(cluster: &ClusterName, lease: &LeaseName, leads: bool) {
     let (cluster, leads) = (cluster.to_string(), f64::from(u8::from(leads)));
     gauge!("outrigger_cluster_leader", "cluster" => cluster.clone()).set(leads);
@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_decision_about_nodes_of_several_pools_counts_for_each() {
-        let text = counted(
+        let text = metrics_after(
             &[Report::Consolidates {
                 pools: ["batch".into(), "general".into()].into(),
                 nodes: 2,

@@ -1,4 +1,4 @@
-//! Truncates strings for display and replaces characters that are unsafe in it.
+//! Truncates strings for display and replaces characters that are unsafe to display.
 
 /// Maximum number of characters of a string in a response or log line.
 const CHARS_MAX: usize = 300;

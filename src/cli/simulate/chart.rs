@@ -26,14 +26,14 @@ const EVENTS: u32 = 130;
 const LEFT: u32 = 110;
 const LEGEND: u32 = 210;
 const TOP: u32 = 26;
-/// The most points of a line: the plot has no pixels for more.
+/// Maximum number of points of a line: the plot does not have enough pixels for more.
 const POINTS_MAX: usize = 600;
-/// The number of instance types with their own colour, those with the most instance minutes. All
-/// other types share a colour.
+/// The number of instance types with their own colour: the types with the most instance minutes.
+/// All other types share a colour.
 const TYPES_MAX: usize = 6;
 
 /// Colours that are distinguishable with any colour blindness (Okabe and Ito, 2008), without
-/// yellow, which is not visible on white. [`STYLE`] has the colours of a dark page.
+/// yellow, which is not visible on white. [`STYLE`] has the colours for a dark page.
 const BLUE: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 const ORANGE: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
 const GREEN: RGBColor = RGBColor(0x00, 0x9e, 0x73);
@@ -90,7 +90,7 @@ impl Day<'_> {
             self.draw_events(&events)?;
             root.present()?;
         }
-        // The style follows the opening tag.
+        // The style is inserted after the opening tag.
         let at = svg.find('>').map_or(svg.len(), |at| at + 1);
         svg.insert_str(at, STYLE);
         Ok(svg)
@@ -270,7 +270,7 @@ const PANELS: [(&str, [Series; 2]); 3] = [
     ),
 ];
 
-/// A row of events: its name, its colour, and which facts are in it.
+/// A row of events: its name, its colour, and a function that selects its facts.
 type EventRow = (&'static str, RGBColor, fn(&TimelineFact) -> bool);
 
 const ROWS_COUNT: u32 = 5;

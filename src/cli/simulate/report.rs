@@ -1,5 +1,5 @@
 //! The reports of a run: an HTML page with charts and decisions, a CSV table, and sparklines for
-//! the terminal. Its only input is samples and timeline entries.
+//! the terminal. The only input is samples and timeline entries.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::sim::summary::Summary;
 use crate::sim::timeline::{TimelineEntry, TimelineFact};
 use crate::text::sanitize::replace_unsafe;
 
-/// The most rows of the decision table: more rows make a page slow.
+/// Maximum number of rows in the decision table: more rows make a page slow.
 const ROWS_MAX: usize = 5000;
 
 /// The width of the sparklines in characters.
@@ -141,7 +141,7 @@ fn csv_cell(text: &str) -> String {
     }
 }
 
-/// Reads the value of one row from a sample.
+/// Reads the value of one sparkline from a sample.
 type SampleValue = fn(&WorldSample) -> f64;
 
 /// Formats the run as three sparklines: pods, nodes and cost, each with its minimum and maximum.

@@ -36,7 +36,7 @@ fn activity_row(index: usize, entry: &ActivityEntry, now: Timestamp) -> TableRow
         times => format!("{} ×{times}", entry.what),
     };
     let (at, of, text) = (entry.at, &entry.of, &entry.text);
-    // Rounded down to seconds.
+    // The time is rounded down to seconds.
     let at_second = Timestamp::from_second(at.as_second()).unwrap_or(at);
     TableRow {
         key: format!("{at} {event} {of}"),

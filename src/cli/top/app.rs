@@ -90,7 +90,7 @@ pub enum Key {
 /// The action of the event loop after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Go on.
+    /// Continue the loop.
     Nothing,
     /// The screen needs different data: request it now.
     Ask,
@@ -105,7 +105,7 @@ pub struct Settings {
     pub only: Option<String>,
     /// The time between two requests.
     pub interval: SignedDuration,
-    /// The labels that nodes are shown with.
+    /// The node labels that are shown as columns.
     pub labels: Vec<String>,
     /// The resources whose usage is shown.
     pub resources: Vec<String>,
@@ -120,8 +120,8 @@ pub struct Settings {
 struct ViewState {
     sorted_by: String,
     is_descending: bool,
-    /// The key of the selected row, which stays selected when it moves. Empty selects the first
-    /// row.
+    /// The key of the selected row, which stays selected when it moves. An empty key selects the
+    /// first row.
     chosen: String,
     /// The last position of the selected row, used when the row disappears.
     place: usize,
@@ -143,7 +143,7 @@ pub struct App {
     pub settings: Settings,
     /// The current view.
     pub view: View,
-    /// True while no data is requested.
+    /// True while requests for data are paused.
     pub is_paused: bool,
     cluster: Option<String>,
     view_states: [ViewState; 4],
@@ -293,7 +293,7 @@ impl App {
         Action::Ask
     }
 
-    /// Selects a cluster. If it is a different one, selects its first rows.
+    /// Selects a cluster. If the cluster changes, selects the first row in each of its views.
     fn select_cluster(&mut self, cluster: Option<String>) {
         if cluster.is_none() || cluster == self.cluster {
             return;

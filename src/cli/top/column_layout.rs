@@ -5,7 +5,8 @@
 pub struct ColumnWidth {
     /// The minimum width.
     pub least: usize,
-    /// The width at which the column is useful. Less important columns are hidden to reach it.
+    /// The width at which the column is useful. Less important columns are hidden to reach this
+    /// width.
     pub fair: usize,
     /// The width of the widest cell.
     pub wanted: usize,

@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_secs(1);
 const INTERVALS: (SignedDuration, SignedDuration) =
     (SignedDuration::from_millis(200), SignedDuration::from_hours(1));
 
-/// Sort keys of other tools, with their names here.
+/// Sort keys of other tools, each with the corresponding key of this view.
 const ALIASES: [(&str, &str); 3] =
     [("creation", "age"), ("instance-type", "type"), ("capacity-type", "capacity")];
 

@@ -35,7 +35,7 @@ pub struct DaemonData {
 }
 
 impl DaemonData {
-    /// Stores a response, which ends a failure.
+    /// Stores a response, and clears the failure of the last request.
     pub fn store_response(&mut self, response: DaemonResponse, now: Timestamp) {
         match response {
             DaemonResponse::Fleet(fleet) => self.fleet = Some(fleet),

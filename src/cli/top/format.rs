@@ -1,4 +1,4 @@
-//! Formats durations, quantities and shares for the screen.
+//! Formats durations, quantities and fractions for the screen.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -36,7 +36,7 @@ pub fn format_quantity(resource: &str, amount: i64) -> String {
     text.replace(".0", "")
 }
 
-/// Returns the used share of a resource. `None` if the capacity is zero.
+/// Returns the used fraction of a resource. `None` if the capacity is zero.
 #[expect(clippy::cast_precision_loss, reason = "the result is rounded for display")]
 pub fn used_share(amount: Amount) -> Option<f64> {
     (amount.there > 0).then(|| amount.taken as f64 / amount.there as f64)

@@ -19,7 +19,8 @@ const GAP: usize = 2;
 /// From this width on, columns are separated by [`GAP`]; below it, by one space.
 const WIDE: u16 = 140;
 
-/// A response is late after this number of intervals, but not before this time.
+/// A response is late after this number of refresh intervals, and at the earliest after this
+/// duration.
 const LATE: i32 = 3;
 const LATE_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
@@ -47,7 +48,8 @@ struct Layout {
 }
 
 impl Layout {
-    /// The head line is always shown, then one row, then help, tabs and titles.
+    /// The head line is always shown. A screen with more lines also has one table row, then help,
+    /// tabs and titles.
     fn new(height: u16) -> Self {
         let (has_help, has_tabs, has_titles) = (height >= 3, height >= 4, height >= 5);
         let details = match height {

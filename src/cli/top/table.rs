@@ -10,16 +10,16 @@ use crate::host::text::bounded_line;
 /// The style of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CellStyle {
-    /// Without emphasis.
+    /// A value without emphasis.
     #[default]
     Plain,
-    /// As it should be.
+    /// A value in its normal state.
     Good,
-    /// Needs attention.
+    /// A value that needs attention.
     Warns,
     /// A failure.
     Bad,
-    /// Less important than the rest.
+    /// A value that is less important than others.
     Faint,
 }
 
@@ -30,7 +30,7 @@ pub struct Cell {
     pub text: String,
     /// The sort value. If `None`, the cell is sorted by its text.
     rank: Option<f64>,
-    /// The filled share of a bar. `None` if the cell is not a bar.
+    /// The filled fraction of a bar. `None` if the cell is not a bar.
     pub share: Option<f64>,
     /// The style.
     pub style: CellStyle,
@@ -64,7 +64,7 @@ impl Cell {
         }
     }
 
-    /// Creates a bar with this filled share.
+    /// Creates a bar with this filled fraction.
     pub fn usage_bar(share: Option<f64>) -> Self {
         let Some(share) = share else {
             return Self::from_optional(None);

@@ -164,7 +164,8 @@ const LOGGING: Fields = &[
     ),
 ];
 
-/// Fields that are set with a separate argument. The left ones are `Kubelet::MANAGED`.
+/// Fields that are set with a separate argument. The first name of each pair is in
+/// `KubeletSettings::MANAGED`.
 const ARGUMENTS: [(&str, &str); 12] = [
     ("clusterDNS", "cluster_dns"),
     ("maxPods", "max_pods"),
@@ -189,7 +190,8 @@ const OURS: [(&str, &str); 5] = [
     ("kind", "Outrigger sets it"),
 ];
 
-/// Returns a field as JSON, or all errors in it. Paths start within the map of fields.
+/// Returns a field as JSON, or all errors in it. The paths of errors are relative to the map of
+/// fields.
 pub(super) fn kubelet_field(name: &str, value: &Value) -> Result<Json, Vec<ConversionError>> {
     if let Some((_, argument)) = ARGUMENTS.iter().find(|(field, _)| *field == name) {
         let detail = format!("{name:?} is set with a separate argument.");
@@ -320,7 +322,7 @@ impl FieldShape {
     }
 }
 
-/// Reports if Go parses a string as a duration that is not negative.
+/// Returns whether Go parses a string as a duration that is not negative.
 fn is_go_duration(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() {

@@ -217,7 +217,7 @@ impl Converter<'_> {
         Ok((signal, period))
     }
 
-    /// Converts a tag to set. EC2 allows any characters.
+    /// Converts a tag that Outrigger sets on resources. EC2 allows any characters.
     fn convert_tag(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         let length = key.chars().count();
         if length == 0 || length > TAG_KEY_MAX {
@@ -237,7 +237,7 @@ impl Converter<'_> {
         Ok(text)
     }
 
-    /// Converts a tag to search for.
+    /// Converts a tag by which resources are selected.
     fn convert_searched_tag(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         if key.is_empty() {
             let detail = "The key of a tag must not be empty.".to_owned();

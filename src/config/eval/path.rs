@@ -169,7 +169,7 @@ impl Evaluation<'_> {
             ExprKind::Variable(_) => paths.push((inner, &[][..])),
             _ => {}
         });
-        // For `each.value`, `each.key` is shown too.
+        // An error about `each.value` also shows `each.key`.
         let key = [Step { span: expr.span, kind: StepKind::Name("key".to_owned()) }];
         let each_path =
             paths.iter().find(|(base, _)| path_text(base, &[]).as_deref() == Some("each"));

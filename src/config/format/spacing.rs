@@ -1,8 +1,8 @@
-//! Decides if a space is written between two tokens of a line.
+//! Decides whether a space is written between two tokens of a line.
 
 use crate::config::format::tokens::{Token, TokenKind};
 
-/// Reports if a space is written between two tokens of a line, given the tokens before them.
+/// Returns whether a space is written between two tokens of a line, given the tokens before them.
 pub(super) fn is_apart(before: Option<&Token>, one: &Token, other: &Token) -> bool {
     let is_in = one.kind == TokenKind::Ident && one.text == "in";
     match (one.kind, other.kind) {
@@ -33,7 +33,7 @@ pub(super) fn is_apart(before: Option<&Token>, one: &Token, other: &Token) -> bo
     }
 }
 
-/// Reports if a minus after this token is a subtraction, not a sign.
+/// Returns whether a minus after this token is a subtraction, not a sign.
 fn is_subtraction(before: Option<&Token>) -> bool {
     !matches!(
         before.map(|token| token.kind),

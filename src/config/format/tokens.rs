@@ -22,7 +22,7 @@ pub(super) enum TokenKind {
     HeredocEnd,
     /// Text between quotes or lines of a heredoc.
     Text,
-    /// `${` or `%{`, and the end of it.
+    /// `${` or `%{`, or the matching `}`.
     Interp,
     InterpEnd,
     Equal,
@@ -43,7 +43,7 @@ pub(super) enum TokenKind {
 pub(super) struct Token {
     pub(super) kind: TokenKind,
     pub(super) text: String,
-    /// Spaces before it.
+    /// Number of spaces before the token.
     pub(super) blanks: usize,
 }
 
@@ -53,7 +53,7 @@ impl Token {
         Self { kind, text, blanks: 0 }
     }
 
-    /// Reports if it ends a line.
+    /// Returns whether the token ends a line.
     pub(super) fn ends_line(&self) -> bool {
         self.kind == TokenKind::Newline
             || self.kind == TokenKind::Comment && self.text.ends_with('\n')
@@ -76,7 +76,7 @@ enum ScanMode {
         braces: usize,
     },
     Quoted,
-    /// Lines up to this delimiter.
+    /// Lines of a heredoc up to this delimiter.
     Lines {
         end: String,
     },
@@ -242,7 +242,7 @@ impl TokenScanner<'_> {
     }
 }
 
-/// Reports if a string starts with an escaped `${` or `%{`.
+/// Returns whether a string starts with an escaped `${` or `%{`.
 fn is_escape(text: &str) -> bool {
     text.starts_with("$${") || text.starts_with("%%{")
 }

@@ -177,7 +177,7 @@ pub(super) fn yamlencode(args: &Args<'_>) -> FunctionResult {
     Ok(Value::String(out))
 }
 
-/// Terraform ignores the last bits of a string that ends within a byte.
+/// Terraform ignores the last bits of a base64 string that ends within a byte.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),

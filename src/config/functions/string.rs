@@ -202,7 +202,7 @@ pub(super) fn formatlist(args: &Args<'_>) -> FunctionResult {
     list_result(lines)
 }
 
-/// One `%…` of a format.
+/// One verb (`%…`) of a format string.
 #[derive(Default)]
 struct FormatVerb {
     left: bool,

@@ -1,4 +1,4 @@
-//! Parses YAML for `yamldecode`. The crate granit-parser reads the syntax, and this module decides
+//! Parses YAML for `yamldecode`. The crate granit-parser reads the syntax, and this module converts
 //! the values. It rejects anchors, tags and multiple documents.
 
 use granit_parser::{Event, Parser, ScalarStyle, StrInput, StructureStyle, options};
@@ -9,7 +9,7 @@ use crate::config::value::{parse_number, to_text};
 /// A parse error.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// Line, from one.
+    /// Line number, from one.
     pub(super) line: usize,
     pub(super) text: String,
 }
@@ -115,7 +115,8 @@ impl<'a> YamlReader<'a> {
             let first = self.next_event()?;
             let value = self.read_value(first, depth)?;
             let repeated = items.insert(key.clone(), value).is_some();
-            // In flow style, which includes JSON, the last value counts, as in `jsondecode`.
+            // In flow style, which includes JSON, the last value of a repeated key is used, as in
+            // `jsondecode`.
             if repeated && style == StructureStyle::Block {
                 let text = format!("the key {key:?} is set twice");
                 return Err(Fault { line, text });

@@ -112,7 +112,7 @@ fn lower_buffer(
     BufferSpec { buffer, clusters: cluster_patterns(&section), section }
 }
 
-/// Checks that the buffer sets the number of pods and describes them.
+/// Checks that the buffer sets the number of pods and describes the pods.
 fn check_count(section: &DecodedBlock) {
     if !section.is_any_set(&["replicas", "percentage"]) && !has_quantities(section, "limits") {
         let detail = "The buffer does not set the number of pods to reserve capacity for.";

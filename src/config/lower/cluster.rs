@@ -257,7 +257,7 @@ fn check_ec2(section: &DecodedBlock) {
     }
 }
 
-/// The role to assume. An EKS cluster may also set it in its eks block.
+/// The role to assume. An EKS cluster may also set the role in its `eks` block.
 fn role_arn(section: &DecodedBlock) -> Option<String> {
     let role_arn = section.owned_text("role_arn");
     let inner = section.block("eks").filter(|eks| eks.is_set("role_arn"));
@@ -288,7 +288,7 @@ fn check_of_mode(section: &DecodedBlock, managed: bool) {
     }
 }
 
-/// Reports if adoption of instances is supported.
+/// Returns whether adoption of instances is supported.
 fn may_adopt(section: &DecodedBlock, managed: bool) -> bool {
     !managed || section.block("exec").is_none()
 }
@@ -315,7 +315,7 @@ fn check_managed(section: &DecodedBlock, installation: &Installation) {
             .help("write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }, or eks {}")
             .report(section);
     }
-    // If instances are simulated, a wrong cluster cannot terminate instances.
+    // If instances are simulated, connecting to the wrong cluster cannot terminate real instances.
     let kubeconfig = section.block("kubeconfig");
     let kubeconfig = kubeconfig.filter(|_| section.block("simulated").is_none());
     if let Some(inner) = kubeconfig.filter(|kubeconfig| !kubeconfig.is_set("context")) {

@@ -61,8 +61,8 @@ fn check_version(section: &DecodedBlock) {
     finding.report(section);
 }
 
-/// Reports if a version meets constraints such as `~> 0.1` or `>= 0.1, < 0.3`. `None` if they are
-/// invalid. Missing parts of a version are zero.
+/// Returns whether a version meets constraints such as `~> 0.1` or `>= 0.1, < 0.3`. `None` if the
+/// constraints are invalid. Missing parts of a version are zero.
 fn allows_version(constraints: &str, version: &str) -> Option<bool> {
     let running = version_parts(version)?;
     let mut allowed = true;
@@ -79,7 +79,7 @@ fn allows_version(constraints: &str, version: &str) -> Option<bool> {
             ">=" => running >= wanted,
             "<" => running < wanted,
             "<=" => running <= wanted,
-            // The last part of the constraint may be greater.
+            // The running version may be greater in the last part of the constraint.
             "~>" => running >= wanted && running[..fixed_parts] == wanted[..fixed_parts],
             _ => return None,
         };
@@ -109,7 +109,7 @@ pub(super) fn lower_fleet(
     (limits, section.and_then(|section| section.budget_nodes("max_disrupted_per_reload")))
 }
 
-/// Reports if a `host:port` is a loopback address. The only host name that counts is `localhost`.
+/// Returns whether a `host:port` is a loopback address. The only accepted host name is `localhost`.
 fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');

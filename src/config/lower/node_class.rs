@@ -95,7 +95,8 @@ fn metadata_options(section: &DecodedBlock) -> MetadataOptions {
     }
 }
 
-/// The overhead in thousandths. `None` if it is the default.
+/// The memory overhead of virtual machines in thousandths of the memory. `None` if it is the
+/// default.
 fn memory_overhead(section: &DecodedBlock) -> Option<u32> {
     const NAME: &str = "vm_memory_overhead_percent";
     let tenths = section.number(NAME)? * 10.0;
@@ -109,7 +110,7 @@ fn memory_overhead(section: &DecodedBlock) -> Option<u32> {
     whole.filter(|whole| *whole != VM_OVERHEAD_PER_MILLE)
 }
 
-/// Reports too many blocks of a type. Source: spec/aws.md §1.1.
+/// Reports an error if there are too many blocks of a type. Source: spec/aws.md §1.1.
 fn at_most(section: &DecodedBlock, kind: &str, max: usize) {
     if let Some(beyond) = section.blocks(kind).nth(max) {
         let detail = format!("A node class must have at most {max} {kind} blocks.");

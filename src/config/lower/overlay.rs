@@ -74,7 +74,7 @@ fn lower_overlay(section: DecodedBlock, pools: &[pool::PoolSpec]) -> OverlaySpec
     OverlaySpec { overlay, clusters: cluster_patterns(&section), section }
 }
 
-/// Checks that the overlay changes something, and sets the price only once.
+/// Checks that the overlay changes at least one value, and sets the price only once.
 fn check_effect(section: &DecodedBlock) {
     report_exclusive(section, "price", "price_adjustment");
     if !section.is_any_set(&["price", "price_adjustment"]) && !has_quantities(section, "capacity") {
@@ -152,7 +152,7 @@ fn conflicting_value(one: &OverlaySpec, other: &OverlaySpec) -> Option<(String, 
     Some((format!("{name:?}"), span, other_span))
 }
 
-/// The name of the argument that sets the price.
+/// The span of the name of the argument that sets the price.
 fn price_span(draft: &OverlaySpec) -> Option<Span> {
     ["price", "price_adjustment"]
         .iter()

@@ -151,7 +151,7 @@ fn repair_policies(section: &DecodedBlock, mut policies: Vec<RepairPolicy>) -> V
     policies
 }
 
-/// Warns if nodes must be disrupted before they can be replaced.
+/// Warns if `expire_hard_after` disrupts nodes before `expire_after` can replace them.
 fn check_age(section: &DecodedBlock, pool: &Pool) {
     let (Some(soft), Some(hard)) = (pool.expire_after, pool.expire_hard_after) else {
         return;

@@ -34,7 +34,7 @@ pub(super) fn pod_requests(amounts: &[(String, i64)]) -> Resources {
     all
 }
 
-/// Reports if a map of quantities is set and not empty, even if it is invalid.
+/// Returns whether a map of quantities is set and not empty, even if it is invalid.
 pub(super) fn has_quantities(section: &DecodedBlock, argument: &str) -> bool {
     let is_valid = section.get(argument).is_some();
     section.is_set(argument) && !(is_valid && section.quantities(argument).is_empty())

@@ -5,8 +5,8 @@ use crate::config::lower::node_class;
 use crate::config::report::error_at;
 use crate::model::cluster::Cluster;
 
-/// EC2 allows 50 tags. Outrigger adds up to 19 to a claim, its node and its volumes. Source: EC2,
-/// tag restrictions.
+/// EC2 allows 50 tags. Outrigger adds up to 19 tags to a claim, its node and its volumes. Source:
+/// EC2, tag restrictions.
 const TAGS_MAX: usize = 31;
 
 /// Reports missing blocks and arguments in the node classes of a managed EC2 cluster.

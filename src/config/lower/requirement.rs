@@ -61,7 +61,7 @@ pub(super) fn restriction_of(key: &str) -> Option<&'static str> {
     }
 }
 
-/// Reports a key that cannot be used. Returns true if it did.
+/// Reports a key that cannot be used. Returns true if the key was reported.
 pub(super) fn refuse_key(section: &DecodedBlock, whose: RequirementOwner) -> bool {
     let key = section.label();
     let (who, restricted) = match whose {

@@ -84,7 +84,8 @@ pub(super) fn window_of(section: &DecodedBlock, start: &str) -> Option<Window> {
     new_window(section, start, duration, zone, "opens")
 }
 
-/// The window with the cron expression in this argument, or an error: also if it never `opens`.
+/// The window with the cron expression in this argument. Reports an error if the expression is
+/// invalid or never matches; `opens` is the verb in the message.
 fn new_window(
     section: &DecodedBlock,
     name: &str,

@@ -14,7 +14,7 @@ use crate::model::affinity::TopologySpread;
 use crate::model::cluster::{Batching, MinValuesPolicy, PreferencePolicy, Scheduling};
 use crate::model::instance::Price;
 
-/// The scheduler of pods that do not name one.
+/// The scheduler of pods that do not name a scheduler.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 pub(super) fn lower_scheduler(reader: &Decoder<'_>) -> (Batching, Scheduling) {
@@ -51,7 +51,7 @@ fn batching(section: &DecodedBlock) -> Batching {
 fn scheduling(section: &DecodedBlock) -> Scheduling {
     let default = Scheduling::default();
     let node_overhead_price = section.number("node_overhead_price").and_then(Price::new);
-    // The schema keeps it between 1 and 100.
+    // The schema keeps the ratio between 1 and 100.
     let ratio =
         section.number("alternative_price_ratio").map(|ratio| (ratio * 100.0).round() as u32);
     let cutoff = section.whole_number("priority_cutoff");
@@ -101,8 +101,8 @@ fn schedulers(section: &DecodedBlock) -> Option<BTreeSet<String>> {
     Some(all)
 }
 
-/// The spread of pods that declare none. The rules are those of kube-scheduler for
-/// `defaultConstraints`. The schema allows no selector.
+/// The topology spread of pods that declare no topology spread. The rules are those of
+/// kube-scheduler for `defaultConstraints`. The schema allows no selector.
 fn default_spread(section: &DecodedBlock) -> Vec<TopologySpread> {
     let mut all: Vec<(TopologySpread, Span)> = Vec::new();
     for inner in section.blocks("default_spread") {

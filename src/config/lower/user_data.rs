@@ -1,5 +1,6 @@
-//! Checks that user data can be generated for node classes, as far as the files determine it. It
-//! uses placeholders that are never longer than the real values, so that a size error is certain.
+//! Checks that user data can be generated for node classes, as far as the files determine it. The
+//! check uses placeholders that are never longer than the real values, so that a size error is
+//! certain.
 
 use crate::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext, render};
 use crate::config::decoded_block::DecodedBlock;
@@ -16,7 +17,7 @@ use crate::model::taint::{Effect, Taint};
 const AUTHORITY: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BOHdEUUlCQURBQU1BQXdB\
     REFBTUFBPQotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg==";
 
-/// The usual number of pods. Only the length of the number matters.
+/// The usual maximum number of pods on a node. Only its number of digits affects the size.
 const PODS: i64 = 110;
 
 /// Reports node classes of a cluster whose user data cannot be generated for one of its pools.

@@ -62,7 +62,7 @@ struct JsonNode {
 #[derive(Debug)]
 enum NodeKind {
     Plain(Value),
-    /// A string. The flag is true if it has no escapes.
+    /// A string. The flag is true if the string has no escapes.
     Text(String, bool),
     Array(Vec<JsonNode>),
     Object(Vec<(String, Span, JsonNode)>),

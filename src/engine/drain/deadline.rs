@@ -107,6 +107,11 @@ pub(in crate::engine) fn on_drain_timeout(
         OnBlocked::Abort => stays,
         OnBlocked::Force => !period.deadline.is_some_and(|deadline| deadline.forces),
     };
+    if period.cancellation == Cancellation::Pending && !(may && policy != OnBlocked::Force) {
+        // The node has to be disrupted now, for example because it is interrupted. Its evictions
+        // must not wait for the cancellation.
+        cx.progress_of(id).drain.set_cancellation(Cancellation::Possible);
+    }
     let until = claims::condition_deadline(cx, period.began, timeout);
     if !may || cx.outbox.waits_until(until, "a node has stayed tainted for too long", now) {
         return false;

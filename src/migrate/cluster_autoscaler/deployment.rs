@@ -16,7 +16,7 @@ const PROGRAM: &str = "cluster-autoscaler";
 const PRIORITIES: (&str, &str) = ("cluster-autoscaler-priority-expander", "priorities");
 /// Environment variables with the region, in order of precedence.
 const REGION: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
-/// The most bytes that variable expansion adds.
+/// Maximum number of bytes that variable expansion adds.
 const PUT_IN_MAX: usize = 16_384;
 /// Kinds that run pods, with the path of the pod spec.
 const KINDS: [(&str, &str); 6] = [
@@ -50,7 +50,7 @@ pub enum ProgramError {
     Several {
         /// The file.
         file: String,
-        /// The objects that run it.
+        /// The objects that run the autoscaler.
         all: Vec<String>,
     },
 }
@@ -58,7 +58,7 @@ pub enum ProgramError {
 /// The configuration of an autoscaler.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deployment {
-    /// The object that runs it, such as `Deployment/cluster-autoscaler`, or the file.
+    /// The object that runs the autoscaler, such as `Deployment/cluster-autoscaler`, or the file.
     pub(super) of: String,
     /// The arguments of the program.
     pub(super) words: Vec<String>,
@@ -123,7 +123,7 @@ fn read_objects(file: &SourceFile) -> Result<Vec<Manifest>, DocumentError> {
     })
 }
 
-/// Returns whether a file has flags, in a row or as a list, instead of a YAML document.
+/// Returns whether a file has flags, on one line or as a list, instead of a YAML document.
 fn has_only_flags(text: &str) -> bool {
     let lines = text.lines().map(without_dash);
     let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -12,7 +12,7 @@ use crate::model::duration::parse_go;
 
 /// The table, with one line per flag.
 const TABLE: &str = include_str!("flags.tsv");
-/// The most characters of a flag in a message.
+/// Maximum number of characters of a flag in a message.
 const TOLD_MAX: usize = 80;
 
 /// Why the value of a flag is invalid.
@@ -28,7 +28,7 @@ pub(super) enum FlagError {
     Number,
 }
 
-/// The fate of a flag.
+/// How the import handles a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlagMapping {
     /// The flag is converted.
@@ -39,7 +39,7 @@ pub(super) enum FlagMapping {
     Needless,
 }
 
-/// A row of the table.
+/// A line of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlagRow {
     pub(super) name: &'static str,
@@ -50,11 +50,11 @@ pub(super) struct FlagRow {
     /// The default value.
     default: &'static str,
     pub(super) fate: FlagMapping,
-    /// The argument, or the reason that there is none.
+    /// The HCL argument, or the reason why there is none.
     pub(super) what: &'static str,
 }
 
-/// Returns all rows.
+/// Returns all lines of the table.
 pub(super) fn flag_rows() -> impl Iterator<Item = FlagRow> {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| {

@@ -23,7 +23,7 @@ use crate::migrate::manifests;
 
 /// The maximum weight of a pool.
 const WEIGHT_MAX: i64 = 100;
-/// The most patterns of priorities, and the most characters of a pattern.
+/// Maximum number of priority patterns, and of characters in a pattern.
 const PATTERNS_MAX: usize = 1000;
 const PATTERN_LENGTH_MAX: usize = 1000;
 
@@ -116,7 +116,7 @@ pub fn import(
     Ok(imported)
 }
 
-/// Parses the tags by which groups are discovered. A group must have all of them.
+/// Parses the tags by which groups are discovered. A group must have all of these tags.
 #[derive(Debug)]
 struct AutoDiscoverySpec {
     tags: Vec<(String, Option<String>)>,

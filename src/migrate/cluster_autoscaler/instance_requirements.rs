@@ -78,8 +78,8 @@ impl Rules {
     }
 }
 
-/// Returns the capacity types for a reservation, with a comment: an instance that is
-/// launched into a reservation by id fails if it is full, unless the group allows on-demand.
+/// Returns the capacity types for a reservation, with a comment: a launch into a reservation by id
+/// fails if the reservation is full, unless the group allows on-demand.
 fn reserved_capacity_types(
     group: &NodeGroup,
     data: Option<&Map<String, Value>>,
@@ -158,7 +158,7 @@ fn capacity_types(
     }
 }
 
-/// Converts the shares of on-demand and spot instances to capacity types.
+/// Converts the proportions of on-demand and spot instances to capacity types.
 fn distribution_capacity_types(
     distribution: &Map<String, Value>,
     losses: &mut DroppedFields,
@@ -307,7 +307,7 @@ fn convert_attributes(
     Ok(())
 }
 
-/// Converts attributes with a keyword. They have a default.
+/// Converts attributes with a keyword. These attributes have a default.
 fn convert_keywords(attributes: &mut Map<String, Value>, rules: &mut Rules) {
     for (name, key, values) in
         [("BurstablePerformance", CATEGORY, &["t"][..]), ("BareMetal", INSTANCE_SIZE, &METAL)]
@@ -333,7 +333,7 @@ fn convert_accelerators(attributes: &mut Map<String, Value>, rules: &mut Rules) 
         rules.add(GPU_COUNT, "exists", false);
         rules.add(ACCELERATOR_COUNT, "exists", false);
     }
-    // The label counts only GPUs.
+    // The label contains the number of GPUs only.
     let kinds = attributes.get("AcceleratorTypes").and_then(Value::as_array);
     if kinds.is_some_and(|all| all.len() == 1 && all[0] == "gpu") {
         take_field(attributes, "AcceleratorTypes");

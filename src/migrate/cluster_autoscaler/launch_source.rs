@@ -16,8 +16,8 @@ pub(super) const TELL: &str = "not in the input; pass the output of aws ec2 \
 /// The EKS image type of custom images.
 const CUSTOM: &str = "CUSTOM";
 
-/// EKS image types with the corresponding family. All other types are different
-/// builds: FIPS images, and Windows with desktop.
+/// EKS image types with the corresponding family. All other image types are different builds: FIPS
+/// images, and Windows with desktop.
 const IMAGES: [(&str, &str); 15] = [
     ("AL2023_ARM_64_NVIDIA", "al2023"),
     ("AL2023_ARM_64_STANDARD", "al2023"),
@@ -77,7 +77,7 @@ impl LaunchSource {
         }
     }
 
-    /// Returns why a group cannot be converted, if so.
+    /// Returns why a group cannot be converted. `None` if it can be converted.
     pub(super) fn conversion_fault(&self, group: &NodeGroup) -> Option<String> {
         let kind = image_type(group)?;
         if kind != CUSTOM && image_family(kind).is_none() {
@@ -115,8 +115,8 @@ fn image_family(kind: &str) -> Option<&'static str> {
     found.map(|(_, family)| *family)
 }
 
-/// Returns the user data of the user. EKS adds its bootstrap to this user data, except for custom
-/// images.
+/// Returns the user data that the user wrote. EKS adds its bootstrap to this user data, except for
+/// custom images.
 pub(super) fn user_data(
     group: &NodeGroup,
     launched: &LaunchSource,
@@ -155,7 +155,7 @@ pub(super) fn convert_image(
     let mut inner = HclBody::default();
     let image_id = take_text(data, "ImageId");
     if let Some(kind) = image_type(group).filter(|kind| *kind != CUSTOM) {
-        // Without a family, the pool is dropped, too.
+        // Without a family, the pool is also dropped.
         let family = image_family(kind)?;
         let version = image_version(group, family, losses);
         inner.set("alias", format!("{family}@{version}"));

@@ -35,8 +35,8 @@ const METADATA: &[FieldMapping] = field_mappings! {
     "State" => "", ByHand;
 };
 
-/// Metadata options whose defaults here can be stricter than the defaults of the image and the
-/// account in EC2.
+/// Metadata options whose defaults in Outrigger can be stricter than the defaults of the image and
+/// the account in EC2.
 const UNTOLD: [(&str, &str, &str); 2] = [
     (
         "HttpPutResponseHopLimit",

@@ -7,7 +7,7 @@ use crate::config::SourceFile;
 use crate::migrate::field_mapping::{scalar_text, take_field, take_list, text_or_empty};
 use crate::migrate::manifests::{self, BYTES_MAX};
 
-/// The most groups and launch templates. An account has hundreds of them in a region.
+/// Maximum number of groups and of launch templates. An account has hundreds of them in a region.
 const GROUPS_MAX: usize = 5000;
 
 /// The keys of the objects in the output of each command.
@@ -28,8 +28,8 @@ pub(super) const NODE_TEMPLATE: &str = "k8s.io/cluster-autoscaler/node-template/
 pub struct GroupsError {
     /// The file.
     pub file: String,
-    /// The reason: it is not JSON or YAML, has none of the lists, exceeds a limit, describes a
-    /// group of an earlier file, or an element has no name.
+    /// The reason: the file is not JSON or YAML, has none of the lists, exceeds a limit, repeats a
+    /// group of an earlier file, or has an element without a name.
     pub why: String,
 }
 
@@ -84,7 +84,7 @@ impl NodeGroup {
         found.map(|tag| tag.value.as_str())
     }
 
-    /// Returns the tags about nodes of this kind, with the rest of their keys.
+    /// Returns the node tags of this kind, each with the rest of its key.
     pub(super) fn node_tags(&self, kind: &str) -> impl Iterator<Item = (&str, &Tag)> {
         self.tags.iter().filter_map(move |tag| {
             let name = tag.key.strip_prefix(NODE_TEMPLATE)?.strip_prefix(kind)?;
@@ -136,7 +136,7 @@ pub(super) fn read_export(files: &[SourceFile]) -> Result<AwsExport, GroupsError
     Ok(export)
 }
 
-/// Adds the objects of a file. Returns whether it has any.
+/// Adds the objects of a file. Returns whether the file has any objects.
 fn collect_objects(
     answer: &mut Value,
     file: &str,
@@ -183,7 +183,7 @@ fn collect_objects(
     }
 }
 
-/// Returns the error that an element has no name. The index counts from zero.
+/// Returns the error that an element has no name. The index starts at zero.
 fn nameless_error(file: &str, list: &str, index: usize, field: &str) -> GroupsError {
     GroupsError {
         file: file.to_owned(),

@@ -20,7 +20,7 @@ use crate::model::labels::{
 use crate::model::quantity::parse_whole;
 use jiff::SignedDuration;
 
-/// The most characters of a pool's name.
+/// Maximum number of characters of a pool's name.
 const NAME_MAX: usize = 63;
 /// The valid characters of a name besides letters and digits.
 const PUNCTUATION: [char; 3] = ['-', '_', '.'];
@@ -90,7 +90,7 @@ pub(super) fn group_display_name(name: &str) -> String {
     format!("AutoScalingGroup/{name}")
 }
 
-/// Returns the name of its pool: the name of the EKS node group, else of the group.
+/// Returns the name of a group's pool: the name of the EKS node group, else of the group.
 pub(super) fn pool_name(group: &NodeGroup) -> String {
     let given = ["eks:nodegroup-name", "alpha.eksctl.io/nodegroup-name"];
     let mut given = given.iter().filter_map(|key| group.tag_value(key));
@@ -294,7 +294,7 @@ fn convert_sizes(
     body.set("expire_after", format_duration(age.map(SignedDuration::from_secs)));
 }
 
-/// Returns whether the size of a group counts weighted capacity.
+/// Returns whether the size of a group is measured in weighted capacity.
 fn has_weighted_capacity(group: &NodeGroup) -> bool {
     let mixed = group.fields.get("MixedInstancesPolicy");
     let overrides =
@@ -322,7 +322,7 @@ fn convert_taints(
                 value: value.to_owned(),
                 effect: effect.to_owned(),
             }),
-            // The autoscaler ignores it, too.
+            // The autoscaler also ignores such a tag.
             None => losses
                 .add(format!("Tags.{}={}", tag.key, tag.value), "the format is not VALUE:EFFECT"),
         }

@@ -83,7 +83,7 @@ pub(super) fn disruption_block(flags: &FlagValues, losses: &mut DroppedFields) -
 fn whole_percentage(flags: &FlagValues, share: f64, losses: &mut DroppedFields) -> Option<i64> {
     const ALL: f64 = 100.0;
     let exact = share * ALL;
-    // No node is used more than completely.
+    // The utilization of a node cannot exceed 100 percent.
     if exact > ALL {
         return None;
     }

@@ -89,7 +89,7 @@ pub(super) fn report_unsupported(
     }
 }
 
-/// Returns whether a value is what AWS prints for an unset field.
+/// Returns whether a value is the one that AWS prints for an unset field.
 fn is_unset_value(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

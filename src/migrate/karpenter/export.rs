@@ -140,7 +140,7 @@ fn export_pool(pool: &Pool) -> ExportedDocument {
     let mut losses = DroppedFields::default();
     let mut body = to_hcl::pool_body(pool);
     let mut spec = Map::new();
-    // Fields are in the usual order.
+    // An empty `template` comes first, so that the fields are in the usual order.
     put_field(&mut spec, "template", json!({}));
     let class = match body.take_argument("node_class") {
         Some(HclValue::Reference(_, class)) => class,
@@ -159,7 +159,7 @@ fn export_pool(pool: &Pool) -> ExportedDocument {
         put_field(&mut spec, "disruption.budgets", budgets);
     }
     report_rest(&body, &path, &mut losses);
-    // It is required if `disruption` has any other field.
+    // Karpenter requires `consolidateAfter` if `disruption` has any other field.
     if let Some(Value::Object(disruption)) = spec.get_mut("disruption") {
         let after = disruption.entry("consolidateAfter");
         after.or_insert_with(|| json!("0s"));
@@ -183,7 +183,7 @@ fn export_budgets(body: &mut HclBody, path: &str, losses: &mut DroppedFields) ->
             Err(error) => losses.add(budget_path, error.to_string()),
         }
     }
-    // No budget would mean the default of 10%.
+    // Without any budget, Karpenter would use its default of 10%.
     if exported.is_empty() {
         exported.push(json!({ "nodes": "100%" }));
     }

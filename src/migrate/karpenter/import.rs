@@ -57,9 +57,9 @@ pub enum ImportError {
     /// Two objects become blocks with the same label.
     #[error("cannot import {one} and {other}: both become {block}; rename one of them")]
     Twice {
-        /// The first.
+        /// The first object.
         one: String,
-        /// The second.
+        /// The second object.
         other: String,
         /// The block.
         block: String,
@@ -84,7 +84,7 @@ fn other_kinds(skipped: &[String]) -> String {
     }
 }
 
-/// The HCL of one type of block.
+/// The HCL of all blocks of one type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HclFile {
     /// The name of its file.
@@ -138,7 +138,7 @@ impl Imported {
 /// An object, converted to `v1`.
 #[derive(Clone, Debug, Default)]
 struct Object {
-    /// Its name in messages, such as `NodePool/general`.
+    /// The name of the object in messages, such as `NodePool/general`.
     of: String,
     name: String,
     namespace: String,
@@ -181,9 +181,9 @@ pub(crate) struct ConvertedBlock {
 /// How a dropped item of a block is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemNoun {
-    /// By the field of the Karpenter object.
+    /// Named by the field of the Karpenter object.
     Karpenters,
-    /// By the argument.
+    /// Named by the argument.
     Ours,
 }
 
@@ -269,7 +269,7 @@ pub(crate) fn finish_import(
 ) -> Result<Imported, ImportError> {
     check_labels(&built)?;
     validate::drop_invalid_parts(&mut built, clusters)?;
-    // Dropped fields of a class are also dropped from its copies.
+    // Copies of a class repeat its dropped fields, which are reported only once.
     let mut seen: BTreeSet<DroppedField> = losses.iter().cloned().collect();
     for loss in built.iter().flat_map(|converted| &converted.losses) {
         if seen.insert(loss.clone()) {
@@ -334,7 +334,7 @@ fn collect_document(document: Manifest, objects: &mut Objects) -> Result<(), Imp
 const DESCRIPTION: &str = "kubernetes.io/description";
 /// Metadata that users write.
 const NOTED: [&str; 2] = ["labels", "annotations"];
-/// The number of keys listed by name.
+/// Maximum number of keys listed by name.
 const KEYS: usize = 5;
 /// Metadata that the API server maintains. Source: Kubernetes API, ObjectMeta.
 const KEPT: [&str; 11] = [
@@ -395,7 +395,7 @@ fn v1_object(document: Manifest, notes: &mut Vec<String>) -> Object {
 }
 
 /// Returns the description in an object's metadata. Other metadata does not affect nodes. Metadata
-/// that users and their tools have written is noted.
+/// that users and their tools have written is reported in a note.
 fn describe_metadata(
     source: &str,
     metadata: Map<String, Value>,

@@ -20,13 +20,14 @@ pub(super) fn placeholder_for(field: &str) -> Value {
     }
 }
 
-/// Returns whether a name has a placeholder. No name in IAM or Kubernetes looks like one.
+/// Returns whether a name has a placeholder. No valid name in IAM or Kubernetes contains such a
+/// placeholder.
 pub(super) fn has_placeholder(text: &str) -> bool {
     text.contains("${")
 }
 
-/// Removes the terms that consist of the placeholders above; other terms can be valid. Returns
-/// their positions. Removes the list with its last term.
+/// Removes the terms that consist only of these placeholders. Other terms are kept, because they
+/// can be valid. Returns their positions. Removes the list with its last term.
 pub(super) fn take_terms(spec: &mut Map<String, Value>, field: &str) -> Vec<usize> {
     let Some(Value::Array(terms)) = spec.get_mut(field) else {
         return Vec::new();

@@ -36,8 +36,9 @@ struct RequirementEntry {
     values: Vec<String>,
 }
 
-/// Converts a list of requirements to blocks, in the order of their keys. `Err` has the
-/// requirement that is invalid or cannot be satisfied: without it, the rest would allow more.
+/// Converts a list of requirements to blocks, in the order of their keys. `Err` has the requirement
+/// that is invalid or cannot be satisfied: without it, the other requirements would allow more
+/// nodes.
 pub(super) fn import_requirements(
     value: Option<Value>,
     path: &str,

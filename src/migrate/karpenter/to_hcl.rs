@@ -88,7 +88,7 @@ fn add_taint(kind: &'static str, taint: &Taint, body: &mut HclBody) {
 fn add_disruption(pool: &Pool, defaults: &Disruption, body: &mut HclBody) {
     let disruption = &pool.disruption;
     let mut inner = HclBody::default();
-    // This does not apply to static pools.
+    // Consolidation settings do not apply to static pools.
     if pool.replicas.is_none() {
         if disruption.consolidation != defaults.consolidation {
             let name = match disruption.consolidation {

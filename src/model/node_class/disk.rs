@@ -13,17 +13,17 @@ pub struct BlockDevice {
     pub iops: Option<u32>,
     /// MiB per second.
     pub throughput: Option<u32>,
-    /// Whether it is encrypted. `None` means EC2's default.
+    /// Whether the disk is encrypted. `None` means EC2's default.
     pub encrypted: Option<bool>,
     /// KMS key for its encryption.
     pub kms_key_id: Option<String>,
-    /// Snapshot from which it is created.
+    /// Snapshot from which the disk is created.
     pub snapshot_id: Option<String>,
     /// MiB per second at which a snapshot is loaded, 100 to 300.
     pub initialization_rate: Option<u32>,
-    /// Whether it is deleted with the instance. `None` means EC2's default.
+    /// Whether the disk is deleted with the instance. `None` means EC2's default.
     pub delete_on_termination: Option<bool>,
-    /// Whether it holds the kubelet's data.
+    /// Whether the disk holds the kubelet's data.
     pub root_volume: bool,
 }
 

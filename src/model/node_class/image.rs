@@ -48,7 +48,7 @@ pub enum ImageTerm {
         /// `latest`, or a version.
         version: String,
     },
-    /// This image.
+    /// The image with this ID.
     Id(String),
     /// The image whose ID is in an SSM parameter, given by name or ARN.
     SsmParameter(String),
@@ -56,8 +56,8 @@ pub enum ImageTerm {
     Search {
         /// Name, `*` allowed.
         name: Option<String>,
-        /// Account ID, `self`, or an alias such as `amazon`. `None` means the own account and
-        /// Amazon if a name is set, and any account otherwise.
+        /// Account ID, `self`, or an alias such as `amazon`. `None` means the account of the
+        /// credentials and Amazon if a name is set, and any account otherwise.
         owner: Option<String>,
         /// Tags. The value `*` matches any value. May be empty if a name is set.
         tags: Labels,

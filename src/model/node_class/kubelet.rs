@@ -32,10 +32,10 @@ named_enum! {
 /// The threshold of an eviction signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Threshold {
-    /// Less than this many hundredths of a per cent of the total.
+    /// The signal is below this many hundredths of a per cent of the total.
     Share(u32),
-    /// Less than this quantity. The string is the quantity as configured, which is passed to the
-    /// kubelet.
+    /// The signal is below this quantity. The string is the quantity as configured, which is passed
+    /// to the kubelet.
     Amount(i64, String),
 }
 
@@ -66,7 +66,8 @@ pub struct Reserved {
 /// Kubelet settings. Unset fields have the default of the image family or of Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletSettings {
-    /// Addresses of the cluster's DNS. Empty means the cluster's own.
+    /// Addresses of the cluster's DNS. Empty means that the kubelet uses the DNS Service of the
+    /// cluster.
     pub cluster_dns: Vec<IpAddr>,
     /// Maximum number of pods per node.
     pub max_pods: Option<u32>,
@@ -76,13 +77,13 @@ pub struct KubeletSettings {
     pub system_reserved: BTreeMap<String, Reserved>,
     /// Reserved for Kubernetes: the same resources.
     pub kube_reserved: BTreeMap<String, Reserved>,
-    /// Signals that evict immediately.
+    /// Signals that cause evictions immediately.
     pub eviction_hard: BTreeMap<Signal, Threshold>,
-    /// Signals that evict after a grace period.
+    /// Signals that cause evictions after a grace period.
     pub eviction_soft: BTreeMap<Signal, Threshold>,
     /// The grace period of each of these signals.
     pub eviction_soft_grace_period: BTreeMap<Signal, SignedDuration>,
-    /// Maximum grace period in seconds of a pod that a soft signal evicts.
+    /// Maximum grace period in seconds of a pod that is evicted because of a soft signal.
     pub eviction_max_pod_grace_period: Option<u32>,
     /// Disk usage in per cent at which images are removed.
     pub image_gc_high_threshold_percent: Option<u8>,

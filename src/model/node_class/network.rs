@@ -32,7 +32,7 @@ named_enum! {
     pub enum MatchCriteria {
         /// Any matching launch.
         Open => "open",
-        /// Only launches that target it.
+        /// Only launches that target the reservation.
         Targeted => "targeted",
     }
 }
@@ -46,7 +46,7 @@ pub enum ReservationTerm {
     Search {
         /// Account ID of the owner.
         owner: Option<String>,
-        /// Which launches they accept.
+        /// Which launches the reservations accept.
         criteria: Option<MatchCriteria>,
         /// Tags. The value `*` matches any value.
         tags: Labels,
@@ -56,9 +56,9 @@ pub enum ReservationTerm {
 /// A placement group term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlacementGroupTerm {
-    /// By ID, `pg-…`.
+    /// The placement group with this ID, `pg-…`.
     Id(String),
-    /// By name.
+    /// The placement group with this name.
     Name(String),
 }
 
@@ -69,7 +69,7 @@ pub struct NetworkInterface {
     pub card: u32,
     /// Device index on the card.
     pub device: u32,
-    /// Whether it is an elastic fabric adapter without an IP address.
+    /// Whether the interface is an elastic fabric adapter without an IP address.
     pub efa_only: bool,
 }
 

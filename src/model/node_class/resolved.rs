@@ -31,7 +31,7 @@ pub struct Image {
     pub arch: Arch,
     /// Supported hardware. Empty means all hardware of its architecture.
     pub variants: Vec<Variant>,
-    /// When it was created. `None` sorts as the oldest.
+    /// When the image was created. `None` sorts as the oldest.
     pub created: Option<Timestamp>,
     /// Whether its owner has deprecated it.
     pub deprecated: bool,
@@ -46,7 +46,7 @@ pub struct Subnet {
     pub zone: Zone,
     /// ID of the zone, the same in every account.
     pub zone_id: String,
-    /// Free addresses when it was last listed.
+    /// Number of free addresses when the subnet was last listed.
     pub free: u32,
 }
 
@@ -73,11 +73,11 @@ pub struct FoundReservation {
 /// The strategy of a placement group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementGroupStrategy {
-    /// Close together.
+    /// Instances are close together.
     Cluster,
-    /// In this number of partitions that share no hardware.
+    /// Instances are in this number of partitions that share no hardware.
     Partition(u32),
-    /// Each on separate hardware.
+    /// Each instance is on separate hardware.
     Spread,
 }
 
@@ -123,8 +123,8 @@ pub enum NodeClassConditionStatus {
 }
 
 named_enum! {
-    /// Why a condition is not met. Source: spec/aws.md §1.4, with images for AMIs. The names
-    /// appear in logs and `status`.
+    /// Why a condition is not met. Source: spec/aws.md §1.4, with the word image in place of AMI.
+    /// The names appear in logs and `status`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Cause {
         /// The alias does not support the cluster's version.
@@ -165,7 +165,7 @@ pub struct NodeClassCondition {
     pub kind: ConditionKind,
     /// Its status.
     pub status: NodeClassConditionStatus,
-    /// Why it is not met. `None` if it is met.
+    /// Why the condition is not met. `None` if it is met.
     pub cause: Option<Cause>,
     /// A message with the fix. Its length is limited. Empty if the condition is met.
     pub message: String,
@@ -211,7 +211,7 @@ pub struct ResolvedNodeClass {
 }
 
 impl ResolvedNodeClass {
-    /// The first unmet condition. No node can be created while there is one.
+    /// The first unmet condition. No node can be created while a condition is unmet.
     pub fn first_unmet(&self) -> Option<&NodeClassCondition> {
         self.conditions.iter().find(|condition| condition.status != NodeClassConditionStatus::True)
     }

@@ -47,8 +47,8 @@ impl AccountKey {
     }
 
     /// Returns whether both are the same region and account, regardless of the role. EC2 rate
-    /// limits and queues are shared per account and region. The account of the daemon's own
-    /// identity is unknown here.
+    /// limits and queues are shared per account and region. The account of the daemon's credentials
+    /// is unknown here.
     pub(crate) fn is_same_account_and_region(&self, other: &Self) -> bool {
         let [this, other] =
             [self, other].map(|key| CapacityScope::from_region(&key.region, key.role.as_deref()));
@@ -56,9 +56,9 @@ impl AccountKey {
     }
 }
 
-/// Rate limits of the API, with a token bucket each. EC2 limits by account and region for all
-/// callers, so these limits are lower. Source: EC2 developer guide, request throttling: bursts of
-/// 100 requests and 20 per second for reads, fewer for writes.
+/// Rate limits of the API, with a token bucket each. EC2 limits the requests of all callers of an
+/// account and region together, so the limits here are lower. Source: EC2 developer guide, request
+/// throttling: bursts of 100 requests and 20 per second for reads, fewer for writes.
 #[derive(Clone, Debug)]
 pub(crate) struct RateLimits {
     pub(crate) read: Limiter,
@@ -78,7 +78,7 @@ impl Default for RateLimits {
     }
 }
 
-/// For EC2 calls without retries.
+/// Configuration for EC2 calls without retries.
 pub(crate) fn without_retries() -> aws_sdk_ec2::config::Builder {
     aws_sdk_ec2::config::Builder::new().retry_config(RetryConfig::disabled())
 }
@@ -110,12 +110,13 @@ pub(crate) struct AwsClients {
 }
 
 impl AwsClients {
-    /// Creates clients, which assume the role if one is set. Sends nothing yet.
+    /// Creates the clients of an account and region, which assume the role if one is set. Sends
+    /// nothing yet.
     pub(crate) async fn new(key: AccountKey) -> Self {
         let base = aws_config::defaults(BehaviorVersion::latest())
             .region(Region::new(key.region.clone()))
-            // Not the adaptive mode, which shares its limits across all accounts of the process.
-            // Each account and region has its own limits here.
+            // The adaptive retry mode is not used, because it applies one limit to all accounts of
+            // the process. Each account and region has its own limits here.
             .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
             .timeout_config(timeouts_per_attempt(ATTEMPT))
             .load()
@@ -181,8 +182,8 @@ fn timeouts_per_attempt(attempt: Duration) -> TimeoutConfig {
         .build()
 }
 
-/// The region of the pricing API for a region, which is available in few regions. Source:
-/// spec/aws.md §4.8.
+/// Returns the region whose pricing API has the prices of a region. The pricing API is available
+/// only in few regions. Source: spec/aws.md §4.8.
 fn pricing_region(region: &str) -> &'static str {
     match region.split('-').next() {
         Some("ap") => "ap-south-1",

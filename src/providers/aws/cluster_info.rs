@@ -87,7 +87,7 @@ impl ClusterInfoCache {
         self.reading.insert(task.id(), key);
     }
 
-    /// A cluster has changed. The result of the read in progress is ignored.
+    /// Makes the task ignore the result of the read in progress, because the cluster has changed.
     pub(crate) fn cancel_read(&mut self, cluster: &ClusterName) {
         self.reading.retain(|_, (name, _)| name != cluster);
     }
@@ -98,7 +98,7 @@ impl ClusterInfoCache {
             match self.reads.join_next_with_id().await {
                 Some(Ok((task, result))) if self.reading.remove(&task).is_some() => return result,
                 Some(Ok(_)) => {}
-                // A panic: the read is repeated later.
+                // The read panicked, and is repeated later.
                 Some(Err(error)) => drop(self.reading.remove(&error.id())),
                 None => std::future::pending().await,
             }

@@ -59,9 +59,9 @@ async fn request_fleet(
     let configs = fleet_configs(account, templates, request).await?;
     account.buckets.fleet.wait_for_token().await;
     let call = fleet_call(account, request, configs).client_token(&request.token);
-    // No SDK retries: only the result of the last attempt would be known. It may be refused
-    // although a first attempt, whose response was lost, has created an instance. The engine
-    // retries with this knowledge.
+    // The SDK does not retry here, because it would return only the result of the last attempt. EC2
+    // may refuse that attempt although the first attempt, whose response was lost, has created an
+    // instance. The engine retries, and considers this case.
     let answer = call.customize().config_override(without_retries()).send().await;
     answer.map_aws_error("CreateFleet")
 }

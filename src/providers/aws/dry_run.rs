@@ -1,5 +1,5 @@
-//! Tests node classes by EC2 dry runs before nodes are launched from them, once per distinct
-//! content.
+//! Tests node classes by EC2 dry runs before nodes are launched from them, once for each content of
+//! the class.
 //!
 //! Calls and intervals: docs/decisions/020-dry-run.md.
 
@@ -41,7 +41,7 @@ const AGAIN: Duration = Duration::from_mins(4);
 pub(crate) struct DryRuns(BTreeMap<(ClusterName, NodeClassName), Tried>);
 
 struct Tried {
-    /// The tested launches.
+    /// The inputs of the test.
     content: String,
     /// Until when the result is valid.
     until: Instant,
@@ -94,7 +94,8 @@ impl DryRuns {
     }
 }
 
-/// The test launches of a class: for its first pool with offerings.
+/// Returns the launches by which a class is tested. They are for the first pool of the class that
+/// has offerings.
 pub(crate) fn test_requests(
     cluster: &Cluster,
     home: &ClusterEndpoint,
@@ -110,7 +111,7 @@ pub(crate) fn test_requests(
         let offerings = dry_run::dry_run_offerings(pool, &supply.catalog).into_iter();
         let requests = offerings.filter_map(|offering| {
             let launch = dry_run::dry_run_launch(cluster, pool, offering);
-            // No subnet capacity is reserved.
+            // A test launch reserves no subnet addresses.
             let mut subnets = Subnets::default();
             let request = ready.fleet_request(&launch, cluster, home, Some(STAND_IN), &mut subnets);
             request.ok()
@@ -123,7 +124,8 @@ pub(crate) fn test_requests(
     Vec::new()
 }
 
-/// The inputs of a test. Template names contain the content hash.
+/// Returns the inputs of a test as a string. Template names contain a hash of the template's
+/// content.
 fn fingerprint(request: &FleetRequest, ready: &LaunchableClass) -> String {
     let names = template_names(request);
     let subnets = ready.resolved.subnets.iter();
@@ -137,8 +139,8 @@ fn template_names(request: &FleetRequest) -> Vec<String> {
     configs.map(|config| config.template.name()).collect()
 }
 
-/// Tests launches in order until one would succeed or is not conclusive. On throttling it stops
-/// without a finding. If all are refused, returns the first refusal.
+/// Tests launches in order until the test of one launch passes or is not conclusive. Stops without
+/// a finding if EC2 throttles a test. If EC2 refuses all launches, returns the first refusal.
 async fn test_launches(
     account: &AwsClients,
     templates: &Templates,
@@ -171,7 +173,7 @@ async fn test_launch(
     };
     templates.on_request_done(&names).await;
     match tried {
-        // A dry run needs no fence.
+        // A dry run changes nothing, so it needs no leadership.
         Ok(()) => DryRunResult::Passed,
         Err(fault) => {
             if fault.has_code(&["InvalidLaunchTemplateName.NotFoundException"]) {
@@ -225,7 +227,7 @@ fn refusal_result(fault: &AwsError) -> DryRunResult {
     dry_run::dry_run_result(&operation, code, &fault.message, fault.status)
 }
 
-/// Source of a RunInstances test.
+/// Source of the launch parameters in a RunInstances test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DryRunSource {
     /// The existing template of the request.

@@ -1,7 +1,7 @@
 //! Creates EKS tokens: a presigned STS call that proves the identity.
 //!
-//! Source: the EKS user guide and aws-iam-authenticator: `k8s-aws-v1.` and the URL in base64,
-//! signed over the header `x-k8s-aws-id`; good for 15 minutes.
+//! Source: the EKS user guide and aws-iam-authenticator: `k8s-aws-v1.` and the URL in base64, with
+//! a signature that includes the header `x-k8s-aws-id`; valid for 15 minutes.
 
 use std::error::Error;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(crate) async fn create_token(
     })
 }
 
-/// Returns the URL of a presigned `GetCallerIdentity` call, for one cluster.
+/// Returns the URL of a presigned `GetCallerIdentity` call that is valid for one cluster.
 fn signed_url(
     identity: &Identity,
     region: &str,

@@ -35,7 +35,7 @@ impl fmt::Display for AwsError {
 }
 
 impl AwsError {
-    /// The request was not sent.
+    /// Returns the error of a request that was not sent.
     pub(crate) fn not_sent(operation: &'static str, fenced: NotLeader) -> Self {
         Self::without_response(operation, &fenced.to_string())
     }
@@ -66,7 +66,7 @@ impl AwsError {
         }
     }
 
-    /// An error that is not from AWS.
+    /// Returns an error that is not from AWS.
     pub(crate) fn without_response(operation: &'static str, message: &str) -> Self {
         Self { operation, code: None, status: None, message: message.to_owned() }
     }

@@ -82,8 +82,9 @@ impl Images {
         Ok(found)
     }
 
-    /// Returns the values of the parameters of an alias. Missing parameters are skipped. If all are
-    /// missing, the caller reports it; if none can be read, returns an error.
+    /// Returns the values of the parameters of an alias. Missing parameters are skipped. If all
+    /// parameters are missing, the caller reports this. If no parameter can be read, the function
+    /// returns an error.
     async fn resolve_alias(
         &mut self,
         account: &AwsClients,
@@ -177,7 +178,7 @@ impl Images {
         }
         let owners: Vec<String> = match (owner, name) {
             (Some(owner), _) => vec![owner.clone()],
-            // Image names are not protected (spec/aws.md §10, 14).
+            // Every AWS account can publish images with this name (spec/aws.md §10, 14).
             (None, Some(_)) => vec!["self".to_owned(), "amazon".to_owned()],
             (None, None) => Vec::new(),
         };

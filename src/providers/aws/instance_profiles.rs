@@ -1,8 +1,8 @@
 //! Instance profiles of roles: one per role and cluster, created if missing.
 //!
 //! In contrast to Karpenter, the profile name depends only on cluster, region and role. A class
-//! that changes its role uses a different profile immediately, nothing needs protection in between,
-//! and classes with the same role share a profile (spec/aws.md §5.8;
+//! that changes its role uses a different profile immediately, no profile needs protection during
+//! the change, and classes with the same role use the same profile (spec/aws.md §5.8;
 //! docs/decisions/018-instance-profiles.md).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ const AGAIN: Duration = Duration::from_mins(60);
 pub(crate) struct Profiles(BTreeMap<String, Instant>);
 
 impl Profiles {
-    /// Returns the profile of a role, which exists now.
+    /// Returns the name of the profile of a role. The profile exists when this function returns.
     async fn of_role(
         &mut self,
         account: &AwsClients,
@@ -211,7 +211,8 @@ fn cluster_part(cluster: &str) -> String {
         .collect()
 }
 
-/// The cluster of a profile by its name, as [`cluster_part`]. `None` for other profiles.
+/// Returns the cluster name in the name of a profile, in the form of [`cluster_part`]. `None` for
+/// other profiles.
 fn cluster_in(name: &str) -> Option<&str> {
     let (cluster, _) = name.strip_prefix(NAME_PREFIX)?.rsplit_once('-')?;
     Some(cluster)
@@ -273,7 +274,7 @@ async fn create_profile(
             .collect(),
     ));
     match call.send().await.map_aws_error("CreateInstanceProfile") {
-        // Another host created it first.
+        // Another host has created the profile first.
         Err(fault) if fault.has_code(&["EntityAlreadyExists", "EntityAlreadyExistsException"]) => {
             Ok(())
         }

@@ -55,7 +55,7 @@ pub(crate) async fn list_offerings(
     .await
 }
 
-/// Converts a type. `None` if required fields are missing or it is not usable for nodes.
+/// Converts a type. `None` if required fields are missing or the type is not usable for nodes.
 fn type_spec(info: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
     let name = info.instance_type().map(InstanceType::as_str)?;
     let processor = info.processor_info()?;

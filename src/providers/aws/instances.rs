@@ -20,12 +20,13 @@ use crate::providers::aws::launch_templates::to_tags;
 use crate::providers::aws::network::{filter, to_labels, to_timestamp};
 use crate::providers::aws::paginate::{self, PAGE};
 
-/// Maximum age of a shared listing, for a cluster that has not received it and has changed nothing
-/// since. Idle clusters thus synchronize.
+/// Maximum age of a listing that further clusters receive. A cluster must not have received this
+/// listing before, and must have changed no instance since. Idle clusters thus use the same
+/// listings.
 const SHARED: Duration = Duration::from_secs(20);
 
-/// An instance that is missing in a listing of this age is foreign: EC2 lists launched instances
-/// within seconds, and notices about foreign instances may be frequent.
+/// An instance that a listing of this age does not contain is foreign: EC2 lists launched instances
+/// within seconds. Notices about foreign instances may be frequent.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// Delays before reads of a just launched instance. EC2 shows most instances immediately, and all
@@ -47,9 +48,9 @@ pub(crate) struct Lister(Mutex<BTreeMap<String, SharedListing>>);
 struct SharedListing {
     began: Instant,
     instances: Vec<Instance>,
-    /// Clusters that received it, or changed something since.
+    /// Clusters that received this listing, or that have changed an instance since.
     received_by: BTreeSet<ClusterName>,
-    /// True if an instance was launched or terminated since, so that it is outdated.
+    /// True if the listing is outdated, because an instance was launched or terminated since.
     is_outdated: bool,
 }
 
@@ -108,7 +109,7 @@ impl Lister {
     ) -> Option<Box<ExpectedNode>> {
         for wait in NAME_WAITS {
             sleep(wait).await;
-            // Earlier listings are outdated.
+            // The launch makes earlier listings outdated.
             self.mark_outdated(cluster).await;
             if let Ok(Some(found)) = self.find(account, installation, instance).await
                 && found.node.is_some()
@@ -129,7 +130,7 @@ impl Lister {
     }
 }
 
-/// Returns the cached listing of an installation if recent enough, otherwise a new one.
+/// Returns the cached listing of an installation if it is recent enough, otherwise a new listing.
 async fn shared_listing<'k>(
     known: &'k mut BTreeMap<String, SharedListing>,
     account: &AwsClients,

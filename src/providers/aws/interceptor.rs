@@ -1,6 +1,6 @@
-//! SDK interceptor of every AWS request: checks the fence of the cluster, adds the term to changes
-//! for CloudTrail, and counts requests by service and operation for the IAM policy and for idle
-//! costs.
+//! SDK interceptor of every AWS request: checks that this host still holds the Lease of the cluster
+//! (the fence), adds the term to changes for CloudTrail, and counts requests by service and
+//! operation for the IAM policy and for idle costs.
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
@@ -19,7 +19,7 @@ use crate::host::clock;
 use crate::outbound::clock_skew::SkewGauge;
 use crate::outbound::fence;
 
-/// Counts requests, retries included.
+/// Counts requests, including retries.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     /// The region, as metric label.

@@ -33,8 +33,8 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Time for an engine to accept an event. Otherwise the message is delivered again.
 const TAKE: Duration = Duration::from_secs(5);
 /// Delay before a message is deleted. By then the engine has tainted the node, even with a slow API
-/// server. If the host stops before, another host receives the message. The delay is well below the
-/// visibility timeout.
+/// server. If the host stops earlier, another host receives the message. The delay is well below
+/// the visibility timeout.
 const KEEP: Duration = Duration::from_secs(10);
 /// Maximum number of batches that wait for deletion while further messages are read, so that bursts
 /// are processed immediately.
@@ -42,8 +42,9 @@ const ENDING_MAX: usize = 1000;
 /// Minimum interval between logs of malformed messages.
 const TOLD: Duration = Duration::from_hours(1);
 
-/// Receivers of events: the engines of clusters that this host leads, each with the fence that must
-/// be open when its messages are deleted.
+/// Receivers of events: the engines of clusters that this host leads, each with its `Fence`. The
+/// fence must be open when messages for the engine are deleted: this host must still hold the
+/// Lease.
 pub(crate) type Engines = Arc<Mutex<BTreeMap<ClusterName, (mpsc::Sender<Event>, Fence)>>>;
 
 /// An accepted message, with the fences of its engines.
@@ -52,11 +53,11 @@ type TakenMessage = (Received, Vec<Fence>);
 /// The handling of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MessageFate {
-    /// Accepted by all engines, or for no cluster: delete it.
+    /// All engines accepted the message, or it concerns no cluster: delete it.
     Delete,
-    /// For another host: return it.
+    /// The message is for another host: return it to the queue.
     GiveBack,
-    /// Not accepted: SQS delivers it again.
+    /// An engine did not accept the message: SQS delivers it again.
     Leave,
 }
 
@@ -69,7 +70,8 @@ pub(crate) struct Listener {
     pub(crate) queue: String,
     /// When a malformed message was last logged.
     malformed_logged_at: Option<Instant>,
-    /// Accepted messages to delete. If the host stops before, another host receives them.
+    /// Accepted messages that are to be deleted. If the host stops before the deletion, another
+    /// host receives them.
     ending: JoinSet<Result<(), AwsError>>,
 }
 
@@ -115,7 +117,7 @@ impl Listener {
         }
     }
 
-    /// Processes one batch of messages. Returns whether any was returned to the queue.
+    /// Processes one batch of messages. Returns whether any message was returned to the queue.
     async fn process_batch(&mut self, url: &mut Option<String>) -> Result<bool, AwsError> {
         let queue_url = match url {
             Some(known) => known.clone(),
@@ -182,8 +184,8 @@ impl Listener {
         }
     }
 
-    /// Sends a notice to the engines of all its instances. If one engine does not accept it, the
-    /// others still do. Duplicates are harmless.
+    /// Sends a notice to the engine of each instance that it concerns, even if one engine does not
+    /// accept the notice. Duplicates are harmless.
     async fn deliver_notice(
         &self,
         notice: &InterruptionMessage,
@@ -219,7 +221,7 @@ impl Listener {
         let event = Event::Interrupted(instance.clone(), notice.what, notice.at);
         match timeout(TAKE, engine.send(event)).await {
             Ok(Ok(())) => MessageFate::Delete,
-            // Its engine has stopped. Another host may be the leader.
+            // The engine has stopped. Another host may be the leader.
             Ok(Err(_)) => self.fate_of_foreign(),
             Err(_) => MessageFate::Leave,
         }
@@ -234,9 +236,9 @@ impl Listener {
         if in_time { MessageFate::GiveBack } else { MessageFate::Leave }
     }
 
-    /// Handles a message for no cluster of this host. The host deletes it under the term of a
-    /// cluster that it leads. A host that leads no cluster deletes nothing, because an active
-    /// Karpenter may read the same queue.
+    /// Handles a message for no cluster of this host. The host deletes the message only while it
+    /// holds the Lease of a cluster. A host that leads no cluster deletes nothing, because an
+    /// active Karpenter may read the same queue.
     fn fate_without_cluster(&self, fences: &mut Vec<Fence>) -> MessageFate {
         let open = self.engines.lock().ok().and_then(|engines| {
             let mut led = engines.values().map(|(_, fence)| fence);
@@ -251,7 +253,8 @@ impl Listener {
         }
     }
 
-    /// The cluster of an instance. `None` if it does not belong to this installation.
+    /// Returns the cluster of an instance. `None` if the instance does not belong to this
+    /// installation.
     async fn cluster_of(&self, instance: &InstanceId) -> Result<Option<ClusterName>, AwsError> {
         let known = self.lister.find(&self.account, &self.installation, instance).await?;
         let cluster = known.and_then(|known| known.tags.get(TAG_CLUSTER).cloned());

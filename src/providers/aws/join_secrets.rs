@@ -25,7 +25,8 @@ use crate::providers::aws::error::MapAwsError;
 const READ: Duration = Duration::from_mins(5);
 /// How long a created token is reused.
 const MADE: Duration = Duration::from_mins(30);
-/// Lifetime of a token: longer than its reuse plus the slowest node start.
+/// Lifetime of a token: longer than the time for which the token is reused plus the slowest start
+/// of a node.
 const LIFE: SignedDuration = SignedDuration::from_mins(90);
 /// Timeout of one call to the cluster.
 const CALL: Duration = Duration::from_secs(15);
@@ -64,7 +65,7 @@ impl SecretError {
     }
 
     /// The result of a launch for which EC2 was not called. Errors that a retry cannot resolve are
-    /// logged. The launch is decided again in any case.
+    /// logged. The engine decides the launch again in any case.
     pub(crate) fn launch_result(self) -> CommandResult {
         let kind = match self.kind {
             FailureKind::Denied => FailureKind::Denied,
@@ -135,7 +136,7 @@ async fn secret_parameter(account: &AwsClients, name: &str) -> Result<String, Se
         .ok_or_else(|| SecretError::invalid(format!("the SSM parameter {name:?} is empty")))
 }
 
-/// Creates a bootstrap token. The cluster deletes it after its expiry.
+/// Creates a bootstrap token. The cluster deletes the token after its expiry.
 async fn create_token(client: &Client) -> Result<String, SecretError> {
     let (id, secret) = (random_letters(6)?, random_letters(16)?);
     let expires = clock::now().checked_add(LIFE);

@@ -1,4 +1,4 @@
-//! Creates launch templates, once per name, and deletes unused ones.
+//! Creates launch templates, once per name, and deletes unused templates.
 
 use aws_sdk_ec2::operation::create_launch_template::builders::CreateLaunchTemplateFluentBuilder;
 use aws_sdk_ec2::types::{
@@ -43,14 +43,14 @@ const PAGE: i32 = 200;
 pub(crate) struct Templates(Mutex<LaunchTemplateCache>);
 
 impl Templates {
-    /// Creates it with a cache.
+    /// Creates a value with this cache.
     #[cfg(test)]
     pub(crate) fn from_cache(cache: LaunchTemplateCache) -> Self {
         Self(Mutex::new(cache))
     }
 
-    /// Ensures that a template exists, for a request. Returns its name, for
-    /// [`Self::on_request_done`].
+    /// Ensures that the template of a request exists. Returns the template's name, which the caller
+    /// passes to [`Self::on_request_done`].
     pub(crate) async fn ensure_exists(
         &self,
         account: &AwsClients,
@@ -112,7 +112,7 @@ impl Templates {
         };
         let removed = idle.len();
         for name in idle {
-            // Later requests create it again.
+            // Later requests create the template again.
             self.0.lock().await.remove_missing(&name);
             account.buckets.change.wait_for_token().await;
             let call = account.ec2.delete_launch_template();
@@ -168,7 +168,7 @@ async fn create_template(
     account.buckets.change.wait_for_token().await;
     let created = create_call(account, name, template).send().await;
     match created.map_aws_error("CreateLaunchTemplate") {
-        // Equal names have equal content, so an existing template is fine.
+        // Templates with equal names have equal content, so an existing template is not an error.
         Err(fault) if fault.has_code(&["InvalidLaunchTemplateName.AlreadyExistsException"]) => {
             Ok(())
         }

@@ -20,7 +20,7 @@ pub(crate) const STAND_IN: &str = "a stand-in of about the length of a token";
 /// Launch data of a cluster's node class.
 pub(crate) struct LaunchableClass {
     pub(crate) class: NodeClass,
-    /// Its hash, as in claims.
+    /// The hash of the node class, as claims contain it.
     pub(crate) hash: String,
     pub(crate) resolved: ResolvedNodeClass,
     pub(crate) supply: NodeClassSupply,
@@ -30,7 +30,8 @@ impl LaunchableClass {
     /// Returns whether all reads from AWS and the cluster succeeded.
     pub(crate) fn is_fully_read(&self) -> bool {
         !self.resolved.conditions.iter().any(|condition| {
-            // A failed dry run counts as a response and has its own schedule.
+            // A dry run that was denied is not a failed read. Dry runs are repeated on their own
+            // schedule.
             let tried = condition.kind == ConditionKind::ValidationSucceeded;
             match condition.cause {
                 Some(Cause::Unavailable) => true,
@@ -89,7 +90,7 @@ impl LaunchableClass {
     }
 }
 
-/// The launch is decided again, because EC2 was not called.
+/// The engine decides the launch again, because EC2 was not called.
 pub(crate) fn retry_result(why: &str) -> CommandResult {
     CommandResult::Failed { kind: FailureKind::Conflict, text: why.to_owned() }
 }

@@ -98,7 +98,8 @@ fn convert_placement_group(group: &Group) -> Option<(String, PlacementGroup)> {
         PlacementStrategy::Partition => {
             PlacementGroupStrategy::Partition(to_count(group.partition_count()))
         }
-        // Unknown strategy: a node class that selects it is reported as not found.
+        // The strategy is unknown: a node class that selects this placement group reports it as not
+        // found.
         _ => return None,
     };
     let id = group.group_id()?.to_owned();
@@ -128,7 +129,7 @@ fn convert_reservation(listed: &CapacityReservation, now: Timestamp) -> Option<L
     let kind = match listed.reservation_type() {
         None | Some(CapacityReservationType::Default) => ReservationKind::Default,
         Some(CapacityReservationType::CapacityBlock) => ReservationKind::CapacityBlock,
-        // Unknown kind, which cannot be launched into (spec/aws.md §13.4).
+        // The kind of reservation is unknown. Outrigger cannot launch into it (spec/aws.md §13.4).
         Some(_) => return None,
     };
     let reservation = Reservation {

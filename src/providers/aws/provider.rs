@@ -32,7 +32,8 @@ use crate::providers::aws::region_task::{ClusterView, RegionCluster};
 use crate::providers::aws::{create_fleet, instances};
 use crate::providers::interface::{Provider, unsupported_result};
 
-/// How long a launch is remembered. The engine does not repeat a launch for longer (`UNSURE_MAX`).
+/// How long the provider remembers a launch. The engine does not repeat a launch after this time
+/// (`UNSURE_MAX`).
 const REPEATS: Duration = Duration::from_mins(30);
 
 /// A requested launch. A repeated launch must use the same request, because EC2 compares it with
@@ -41,21 +42,20 @@ struct RequestedLaunch {
     requested_at: Instant,
     launch: Launch,
     state: LaunchRecord,
-    /// True if a response was lost. After that, a failure does not prove that no instance was
-    /// created.
+    /// True if a response was lost. A later failure does not prove that no instance was created.
     unsure: bool,
 }
 
-/// Its state.
+/// The state of the launch.
 #[derive(Clone)]
 enum LaunchRecord {
-    /// It may have created an instance. Repeat the same request.
+    /// The request may have created an instance. A repeated launch sends the same request.
     Open(Arc<FleetRequest>),
-    /// It has created this instance.
+    /// The request has created this instance.
     Made(Box<Instance>),
 }
 
-/// Distinguishes successive providers of one cluster.
+/// Source of numbers that distinguish successive providers of one cluster.
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
 /// The EC2 provider of one cluster.
@@ -147,7 +147,7 @@ impl Ec2 {
             }
         }
         if outcome.launched.is_some() && !outcome.errors.refusals.is_empty() {
-            // Refusals count even if an instance was launched.
+            // Report the refused offerings even if an instance was launched.
             let class = launch.claim.node_class.clone();
             let event = Event::Refused(class, outcome.errors.refusals.clone());
             if let Some(events) = &*self.events.lock().await {
@@ -193,7 +193,7 @@ impl Ec2 {
             Ok(listed) => listed.into_iter().find(|listed| listed.id == instance.id),
             Err(fault) => return failed_result(&fault),
         };
-        // A listing may not yet show an own termination.
+        // A listing may not yet show that this provider terminated the instance.
         let listed = listed.filter(|_| instance.state.is_live());
         match listed.unwrap_or(instance) {
             instance if instance.state.is_live() => CommandResult::Launched(instance),
@@ -255,8 +255,8 @@ impl Ec2 {
         }
     }
 
-    /// Adopts an instance by its tags, if they name Karpenter, this cluster and that pool. The
-    /// check is needed because a user who can write Nodes could name any instance.
+    /// Adopts an instance if its tags name Karpenter, this cluster and the pool of the adoption.
+    /// The check is needed because a user who can write Nodes could name any instance.
     async fn adopt(&self, adoption: &Adoption) -> CommandResult {
         let shared = &self.region_handle.shared;
         let known = instances::describe_instance(&shared.account, &adoption.instance).await;
@@ -270,7 +270,8 @@ impl Ec2 {
             }
             Err(fault) => return failed_result(&fault),
         };
-        // A response was lost. The permission covers only instances that are not adopted yet.
+        // The instance is already adopted, because a response was lost. The permission to adopt
+        // covers only instances that are not adopted yet.
         if [TAG_INSTALLATION, TAG_CLUSTER, TAG_CLAIM]
             .into_iter()
             .all(|key| tags.get(key) == adoption.tags.get(key))
@@ -312,7 +313,8 @@ fn failed_result(fault: &AwsError) -> CommandResult {
 }
 
 impl Ec2 {
-    /// Sends resolved node classes to an engine, which does not plan with unresolved classes.
+    /// Sends the resolved node classes to an engine. The engine does not plan with unresolved
+    /// classes.
     async fn send_known_classes(&self, cluster: &Cluster, events: &mpsc::Sender<Event>) {
         let view = self.view.borrow().clone();
         let mut supplies = ClassSupplies::new();

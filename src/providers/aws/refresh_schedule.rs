@@ -36,10 +36,11 @@ pub(crate) enum RefreshTask {
 }
 
 impl RefreshTask {
-    /// Interval. Mostly Karpenter's (spec/aws.md §0.2). Exceptions: subnets and security groups
-    /// rarely change and reserved addresses are tracked; spot prices change by the hour. Templates
-    /// are checked as often as unused ones expire. Templates of a previous process count from the
-    /// start of this process, and are deleted even if no process runs long.
+    /// Returns the interval, which is Karpenter's in most cases (spec/aws.md §0.2). It is different
+    /// for subnets and security groups, which rarely change and whose reserved addresses are
+    /// tracked, and for spot prices, which change by the hour. Templates are checked at the
+    /// interval after which unused templates expire. For templates of a previous process, this time
+    /// begins when this process starts.
     fn refresh_interval(self) -> Duration {
         match self {
             Self::Types | Self::ListPrices => Duration::from_hours(12),
@@ -50,7 +51,7 @@ impl RefreshTask {
         }
     }
 
-    /// Its AWS service, in IAM spelling.
+    /// Returns the AWS service of the calls, in IAM spelling.
     fn aws_service(self) -> &'static str {
         match self {
             Self::ListPrices => "pricing",
@@ -102,7 +103,7 @@ impl RefreshSchedule {
         }
     }
 
-    /// Marks a read as not done, to retry soon.
+    /// Marks a read as incomplete, so that it is retried soon.
     pub(crate) fn mark_incomplete(&mut self, task: RefreshTask) {
         self.done.remove(&task);
     }

@@ -35,14 +35,14 @@ impl RegionHandle {
         self.shared.account.key.is_same_account_and_region(key)
     }
 
-    /// Returns whether it runs. Only a panic stops it.
+    /// Returns whether the task runs. Only a panic stops the task.
     pub(crate) fn is_healthy(&self) -> bool {
         !self.messages.is_closed()
     }
 
     /// Adds or changes a cluster.
     pub(crate) async fn register_cluster(&self, member: RegionCluster) {
-        // Clusters of a stopped task are restarted.
+        // If the task has stopped, its clusters are restarted.
         let message = RegionMessage::Attend(Box::new(member));
         drop(self.messages.send(message).await);
     }

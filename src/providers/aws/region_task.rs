@@ -55,7 +55,7 @@ const TELL: Duration = Duration::from_secs(1);
 pub(crate) struct ClusterView {
     /// Cluster data for user data. `None` before the first read.
     pub(crate) home: Option<ClusterEndpoint>,
-    /// Its node classes.
+    /// The node classes of the cluster.
     pub(crate) classes: BTreeMap<NodeClassName, Arc<LaunchableClass>>,
 }
 
@@ -79,12 +79,12 @@ pub(crate) struct RegionCluster {
     pub(crate) session: u64,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) connection: Connection,
-    /// Its engine. `None` while another host is the leader.
+    /// The engine of the cluster. `None` while another host is the leader.
     pub(crate) events: Option<mpsc::Sender<Event>>,
     pub(crate) view: watch::Sender<Arc<ClusterView>>,
-    /// The last data sent to its engine.
+    /// The last data sent to the engine of the cluster.
     pub(crate) last_sent: Option<(Arc<Catalog>, Arc<ClassSupplies>)>,
-    /// Data that its API server did not provide in the last read.
+    /// Data that the API server of the cluster did not provide in the last read.
     pub(crate) missing: Vec<String>,
 }
 
@@ -267,7 +267,8 @@ impl RegionTask {
         let configured = configured.map(|names| names.clone());
         CleanupScope {
             led: self.led_clusters().map(|member| member.cluster.clone()).collect(),
-            // Without knowledge of other hosts, resources of unknown clusters are not deleted.
+            // If this host does not lead all its managed clusters, it does not delete resources of
+            // unknown clusters.
             is_whole: configured.is_ok()
                 && self.led_clusters().count() == self.managed_clusters().count(),
             configured: configured.unwrap_or_default(),
@@ -364,7 +365,7 @@ impl RegionTask {
                 Some(fence) => fence::run_fenced([fence], ready).await,
                 None => Ok(ready.await),
             };
-            // The next leader resolves it again.
+            // The next leader resolves the node class again.
             let Ok(ready) = ready else {
                 return false;
             };
@@ -428,7 +429,7 @@ impl RegionTask {
         ready
     }
 
-    /// Returns the catalog of a node class as far as it is resolved.
+    /// Returns the catalog of a node class, as far as the node class is resolved.
     fn class_supply(
         &self,
         cluster: &ClusterName,
@@ -443,8 +444,8 @@ impl RegionTask {
         NodeClassSupply::new(&self.region, &self.base, class, resolved, observations)
     }
 
-    /// Sends the result to the provider, and to the engine if it has changed, because the engine
-    /// plans again each time.
+    /// Sends the result to the provider. Sends it to the engine only if it has changed, because the
+    /// engine plans again each time.
     async fn publish_view(&mut self, name: &ClusterName, view: ClusterView) {
         let Some(member) = self.members.get_mut(name) else {
             return;
@@ -477,7 +478,8 @@ async fn send_within_limit(events: &mpsc::Sender<Event>, event: Event) -> bool {
     timeout(TELL, events.send(event)).await.is_ok()
 }
 
-/// Records the result of a cleanup behind fences. A cancelled cleanup is retried soon.
+/// Returns the result of a cleanup that ran only while this host held the Leases. If this host lost
+/// a Lease, the result is an error, and the cleanup is retried soon.
 fn cleanup_result(outcome: Result<Result<bool, AwsError>, NotLeader>) -> Result<bool, AwsError> {
     outcome.unwrap_or_else(|fenced| Err(AwsError::not_sent("chore", fenced)))
 }

@@ -73,8 +73,8 @@ impl TerminateBatcher {
 }
 
 async fn terminate_due(account: &AwsClients, mut due: Vec<WaitingEnd>) {
-    // Drop requests of clusters that this host no longer leads. The caller gets no result and
-    // retries if it still may.
+    // Drop requests of clusters that this host no longer leads. The caller gets an error, and
+    // retries if this host leads the cluster again.
     due.retain(|waiting| fence::are_open(&waiting.fences));
     while !due.is_empty() {
         let later = due.split_off(due.len().min(MOST));
@@ -83,15 +83,16 @@ async fn terminate_due(account: &AwsClients, mut due: Vec<WaitingEnd>) {
     }
 }
 
-/// Makes one call. Instances without a result are terminated individually, so that one invalid
-/// instance does not affect others, except after throttling or without a response.
+/// Terminates a batch of instances with one call. Instances without a result are terminated
+/// individually, so that one invalid instance does not affect others, except after throttling or
+/// without a response.
 async fn terminate_batch(account: &AwsClients, batch: Vec<WaitingEnd>) {
     let ids: Vec<InstanceId> = batch.iter().map(|it| it.instance.clone()).collect();
     let fences: Vec<Fence> = batch.iter().flat_map(|it| it.fences.iter().cloned()).collect();
     let call = fence::run_fenced(fences, instances::terminate_instances(account, &ids));
     let (states, fault) = match call.await {
         Ok(Ok(states)) => (states, None),
-        // If a fence or deadline blocks one of them, make individual calls.
+        // If this host must not send one of the terminations any more, make individual calls.
         Ok(Err(_)) if !batch.iter().all(|it| fence::are_open(&it.fences)) => {
             (BTreeMap::new(), None)
         }
@@ -123,7 +124,7 @@ async fn terminate_batch(account: &AwsClients, batch: Vec<WaitingEnd>) {
 
 async fn terminate_single(account: &AwsClients, id: &InstanceId) -> Ended {
     let states = instances::terminate_instances(account, std::slice::from_ref(id)).await?;
-    // EC2 accepted the call but returned no state of the instance.
+    // EC2 accepted the call but did not return the state of the instance.
     Ok(states.get(id).copied().unwrap_or(InstanceState::ShuttingDown))
 }
 

@@ -11,7 +11,8 @@ use crate::host::clock;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::{AwsError, MapAwsError};
 
-/// Returns the ids of zones with an active shift. Clusters that are not registered have none.
+/// Returns the ids of zones with an active shift. Clusters that are not registered with this
+/// service have no zonal shift.
 pub(crate) async fn shifted_zones(
     account: &AwsClients,
     arn: &str,

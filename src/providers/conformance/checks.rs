@@ -35,8 +35,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) node_class_hash: String,
     /// Maximum lag of a listing.
     pub(crate) lag: Duration,
-    /// Whether it rejects termination of another cluster's instance. Engines never request that,
-    /// and cloud permissions may forbid it instead of the provider.
+    /// Whether the provider rejects termination of another cluster's instance. Engines never
+    /// request that, and permissions of the cloud may prevent it instead.
     pub(crate) guards_terminations: bool,
 }
 
@@ -213,7 +213,7 @@ async fn claim_gets_one_instance(bench: &Bench<'_>) {
     let seen = bench.wait_for(&first.id, "is listed", |it| it.is_some()).await;
     let seen = seen.expect("it is listed");
     assert_eq!(seen.offering, first.offering);
-    // The response of the launch has the same Node as the listings.
+    // The response to the launch contains the same Node as the listings.
     assert!(first.node.is_none() || seen.node == first.node, "{seen:?}");
     assert_eq!(bench.of_claim(&launch).await, [first.id.clone()].into());
     let elsewhere = bench.launched(&bench.launch_of("b", &[sold])).await;

@@ -70,7 +70,7 @@ async fn ec2_conforms() {
         unknown_instance: "i-0123456789abcdef0".into(),
         node_class_hash: node_class_hash(cluster.node_classes.first()),
         lag: Duration::from_secs(5),
-        // Only IAM permissions prevent it.
+        // Only IAM permissions prevent a termination of another cluster's instance.
         guards_terminations: false,
     };
     check(&subject).await;

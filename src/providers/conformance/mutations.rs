@@ -22,30 +22,31 @@ use crate::providers::simulated::{CloudHandle, InProcess};
 enum Defect {
     /// Every launch creates an instance.
     ForgetsTokens,
-    /// Only the token is compared.
+    /// The provider compares only the token of a repeated launch.
     IgnoresParameters,
-    /// A claim whose instance has terminated gets a new one.
+    /// A claim whose instance has terminated gets a new instance.
     ForgetsTerminated,
-    /// It launches instances with fewer tags than requested.
+    /// The provider launches instances with fewer tags than requested.
     DropsTags,
     /// Listings truncate a tag.
     TruncatesTags,
     ListsNothing,
-    /// Existing instances are not listed again.
+    /// A listing contains the instances of all installations and clusters.
     ListsOthers,
     TerminatesOthers,
-    /// Terminating a terminated instance terminates a different one.
+    /// Terminating a terminated instance terminates a different instance.
     TerminatesAnother,
     /// Terminating a terminated instance fails.
     FailsTheSecondTermination,
     /// An instance that never existed counts as terminated.
     TerminatesUnknown,
-    /// It reports a termination without performing it.
+    /// The provider reports a termination without performing it.
     TerminatesNothing,
     RefusesWithoutKind,
-    /// Every error is out of stock, even for offerings that do not exist.
+    /// The provider reports every refused offering as out of stock, even offerings that do not
+    /// exist.
     ConfusesKinds,
-    /// It tries only the first offering.
+    /// The provider tries only the first offering.
     TriesOnlyOne,
     DoesAnything,
 }

@@ -12,7 +12,8 @@ const CHUNK: usize = 16 << 10;
 pub(crate) enum ProgramLine {
     /// A complete line.
     Whole(Vec<u8>),
-    /// A line that exceeds the limit. The rest of the line follows as more of these, or is dropped.
+    /// A line that exceeds the limit. The reader returns `TooLong` again for further parts of the
+    /// line, and drops the end of the line.
     TooLong,
 }
 

@@ -17,7 +17,7 @@ use crate::telemetry::report_metrics;
 pub(crate) struct PendingCall {
     pub(crate) call: ProviderCall,
     pub(crate) expect: Expect,
-    /// Its deadline.
+    /// The deadline of the call.
     pub(crate) deadline: Instant,
     pub(crate) reply: oneshot::Sender<CommandResult>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct PendingCalls<'a> {
     foreign_instances: usize,
 }
 
-/// A failure with an unknown outcome.
+/// Returns the result of a call whose outcome is unknown.
 pub(crate) fn unknown_outcome(why: &str) -> CommandResult {
     CommandResult::Failed { kind: FailureKind::Unknown, text: text::bounded_line(why) }
 }
@@ -65,7 +65,7 @@ impl<'a> PendingCalls<'a> {
     }
 
     /// Returns whether the next call may be written. Calls are written one at a time, so that
-    /// callers wait when there are too many.
+    /// callers wait when too many calls are in flight.
     pub(crate) fn is_free(&self) -> bool {
         self.unwritten.is_empty() && self.waiting.len() < self.limits.max_in_flight
     }
@@ -100,7 +100,8 @@ impl<'a> PendingCalls<'a> {
         self.waiting.values().map(|call| call.deadline).min()
     }
 
-    /// Fails calls past their deadline. Returns an error if the program does not respond.
+    /// Returns an error to the callers of all calls past their deadline. Returns an error if the
+    /// program does not respond.
     pub(crate) fn fail_overdue(&mut self, now: Instant) -> Result<(), ProgramError> {
         let late = self.waiting.extract_if(.., |_, call| call.deadline <= now);
         for (_, call) in late {
@@ -172,7 +173,7 @@ impl<'a> PendingCalls<'a> {
         }
     }
 
-    /// Fails all calls in flight.
+    /// Returns an error to the callers of all calls in flight.
     pub(crate) fn fail_all(self, why: &str) {
         for call in self.waiting.into_values() {
             drop(call.reply.send(unknown_outcome(why)));

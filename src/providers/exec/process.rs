@@ -18,14 +18,14 @@ use crate::providers::exec::line_reader::{Lines, ProgramLine};
 
 /// Environment variables that every program gets.
 const ALWAYS: [&str; 2] = ["PATH", "HOME"];
-/// Maximum length of a stderr line. The log truncates it further.
+/// Maximum length of a stderr line. The log truncates the line further.
 const ERROR_BYTES: usize = 4 << 10;
 /// Maximum number of stderr lines that are logged per `WINDOW`.
 const ERROR_LINES: u32 = 50;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Time for a killed process to exit.
 const REAP: Duration = Duration::from_secs(2);
-/// Time to read its remaining stderr.
+/// Time to read the remaining stderr of a program that has exited.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// A running program. Dropping it kills it and its child processes.
@@ -33,7 +33,7 @@ pub(crate) struct Child {
     pub(crate) stdin: ChildStdin,
     pub(crate) lines: Lines<ChildStdout>,
     pub(crate) process: Process,
-    /// Task that logs its stderr.
+    /// Task that logs the stderr of the program.
     errors: Errors,
     group: ProcessGroup,
 }
@@ -95,8 +95,8 @@ impl Child {
         })
     }
 
-    /// Stops it: closes its stdin, waits for this time, then kills it with its child processes.
-    /// Returns its exit status if it exited by itself.
+    /// Stops the program: closes its stdin, waits for this time, then kills it with its child
+    /// processes. Returns the exit status if the program exited by itself.
     pub(crate) async fn stop(self, leave: Duration) -> Option<String> {
         let Self { stdin, lines, mut process, mut errors, group } = self;
         drop((stdin, lines));
@@ -105,7 +105,7 @@ impl Child {
         if status.is_none() {
             drop(timeout(REAP, process.wait()).await);
         }
-        // Its last error may still be in the pipe.
+        // The last error message of the program may still be in the pipe.
         drop(timeout(LAST_WORDS, &mut errors.0).await);
         Some(status?.ok()?.to_string())
     }

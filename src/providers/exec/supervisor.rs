@@ -48,7 +48,8 @@ pub(crate) struct ProcessSupervisor {
 impl ProcessSupervisor {
     /// Runs until all callers are dropped.
     pub(crate) async fn supervise(mut self) {
-        // Checking a configuration starts no program.
+        // The program starts only with the first call, so checking a configuration starts no
+        // program.
         self.first = self.calls.recv().await;
         let mut failures = 0;
         while self.first.is_some() || !self.calls.is_closed() {
@@ -77,7 +78,7 @@ impl ProcessSupervisor {
         wait.mul_f64(0.5 + self.rng.f64() / 2.0)
     }
 
-    /// Fails calls during the delay. Returns false if all callers are dropped.
+    /// Returns an error for each call during the delay. Returns false if all callers are dropped.
     async fn fail_calls(&mut self, wait: Duration, why: &str) -> bool {
         let result = unknown_outcome(&format!("the program is not running: {why}"));
         if let Some(first) = self.first.take() {
@@ -175,7 +176,7 @@ async fn transfer_lines(
 async fn exchange_hello(child: &mut Child, scope: &ClusterScope) -> Result<Hello, ProgramError> {
     let call = ProviderCall::Hello { protocols: [PROTOCOL] };
     let line = exec_protocol::request_line(0, 0, scope, &call)?;
-    // If its stdin is closed, its stdout shows the error.
+    // If the program has closed its stdin, reading its stdout returns the error.
     drop(child.stdin.write_all(&line).await);
     match child.lines.next_line().await {
         Ok(Some(ProgramLine::Whole(line))) => {

@@ -21,11 +21,11 @@ const CALL: Duration = Duration::from_secs(15);
 const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 /// Number of failed attempts after which a warning is logged.
 const TOLD: u32 = 3;
-/// Maximum number of attempts, about an hour, which exceeds every registration timeout. A real
-/// kubelet retries forever.
+/// Maximum number of attempts. They take about an hour, which exceeds every registration timeout. A
+/// real kubelet retries forever.
 const ATTEMPTS: u32 = 360;
 
-/// The Node of an instance, with the name of the instance. kwok simulates its kubelet.
+/// The Node of an instance, with the name of the instance. kwok simulates the kubelet of the Node.
 pub(crate) fn node_object(
     instance: &Instance,
     shape: Option<&InstanceType>,

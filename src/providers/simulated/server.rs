@@ -1,4 +1,5 @@
-//! Serves the simulated cloud over HTTP on loopback. It outlives the daemons that use it.
+//! Serves the simulated cloud over HTTP on loopback. The cloud continues to run when a daemon that
+//! uses it stops.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -131,7 +132,8 @@ impl Served {
         if let Some(home) = self.homes.lock().await.get(&key) {
             return Ok(home.clone());
         }
-        // Other requests do not wait for the exec plugin of this kubeconfig.
+        // The lock is not held here, so other requests do not wait for the exec plugin of this
+        // kubeconfig.
         let home = timeout(HOME, connect(kubeconfig, &ApiSettings::default()))
             .await
             .map_err(|_| HomeError::NoResponse(kubeconfig.path.clone()))?

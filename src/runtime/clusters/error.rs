@@ -10,7 +10,8 @@ use crate::kubernetes::exec_credential::PluginError;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 
-/// Added to errors in builds without EC2 support, if EC2 support may be the solution.
+/// Text that is added to an error in builds without EC2 support, if EC2 support may resolve the
+/// error.
 const WITHOUT_AWS: &str = if cfg!(feature = "aws") {
     ""
 } else {
@@ -45,7 +46,8 @@ pub(crate) enum PrepareError {
 }
 
 impl PrepareError {
-    /// The source of the credentials or of the endpoint has not responded yet.
+    /// Returns the error for a cluster whose source of credentials or of the endpoint has not
+    /// responded in time.
     pub(crate) fn connect_timeout(cluster: &Cluster) -> Self {
         let name = cluster.name.clone();
         match &cluster.kubeconfig {
@@ -131,7 +133,7 @@ pub(crate) enum ApplyError {
 /// Why a configuration is not applied.
 #[derive(Debug, Error)]
 pub(crate) enum ConfigRefusal {
-    /// It is invalid, with its first error as one line.
+    /// The configuration is invalid. The value is its first error as one line.
     #[error("{first_error}")]
     Invalid { first_error: String },
     #[error("the new configuration has no cluster [no-cluster]")]
@@ -140,7 +142,7 @@ pub(crate) enum ConfigRefusal {
     Prepare(PrepareError),
 }
 
-/// Why a reload is not, or not fully, in effect.
+/// Why a reload has no effect, or why only a part of it is in effect.
 #[derive(Debug, Error)]
 pub(crate) enum ReloadError {
     #[error("the previous configuration stays in effect: {0}")]

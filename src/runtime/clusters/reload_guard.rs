@@ -11,10 +11,11 @@ use crate::model::id::ClusterName;
 use crate::runtime::clusters::{ClusterSet, PrepareError};
 
 impl ClusterSet {
-    /// Returns why a new configuration is refused: managed clusters are removed, or would search
-    /// their instances elsewhere, and their nodes exceed `max_disrupted_per_reload` of the current
-    /// configuration. No engine would manage these nodes. To remove a cluster on purpose, set `mode
-    /// = "observe"` for it first, which terminates nothing.
+    /// Returns why a new configuration is refused: it removes managed clusters or makes them search
+    /// for instances in a different place, and these clusters have more nodes than
+    /// `max_disrupted_per_reload` of the current configuration allows. No engine would manage these
+    /// nodes. To remove a cluster on purpose, set `mode = "observe"` for it first, which terminates
+    /// nothing.
     pub(crate) async fn check_abandoned_nodes(
         &self,
         wanted: &[Arc<Cluster>],
@@ -26,7 +27,7 @@ impl ClusterSet {
         let counts = join_all(managed.map(|(name, running)| async move {
             let claims =
                 running.post.front.query_engine(|engine, _| engine.state().ledger.claims.len());
-            // If another host is the leader, its count applies.
+            // If another host is the leader, that host counts the nodes in its own reload.
             let nodes = claims.await.unwrap_or(0);
             (name, nodes, &*running.cluster)
         }));

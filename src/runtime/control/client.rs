@@ -14,7 +14,8 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// Maximum size of a response in bytes. A fleet of 100 clusters needs a tenth of it.
+/// Maximum size of a response in bytes. The response for a fleet of 100 clusters has a tenth of
+/// this size.
 const ANSWER_MAX: usize = 16 << 20;
 
 /// Why a request failed.
@@ -73,7 +74,7 @@ async fn exchange_request(
     body: Bytes,
 ) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The task ends with the sender, which sees the errors.
+    // The task ends when the sender is dropped. The sender returns the errors of the connection.
     tokio::spawn(connection);
     let request = Request::builder()
         .method(method)

@@ -34,7 +34,7 @@ use crate::runtime::fleet_task::FleetHandle;
 const NODES: u32 = 5;
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A provider whose calls wait for their turn before they are sent, as AWS calls do.
+/// A provider whose calls wait before they are sent, as AWS calls wait for the rate limit.
 struct SlowProvider {
     /// Whether calls may be sent.
     turn: watch::Sender<bool>,
@@ -128,7 +128,7 @@ impl Stage {
         }
     }
 
-    /// Begins a term, and starts an engine for it that is in sync.
+    /// Begins a term, starts an engine for the term, and brings the engine's state in sync.
     async fn lead(&self) -> (u64, EngineThread) {
         let fence = &self.parts.connection.fence;
         let term = fence.begin_term("term/one.1.1");
@@ -183,11 +183,11 @@ async fn until(mut holds: impl FnMut() -> bool) {
 async fn hung_engine_sends_nothing_in_a_later_term_of_its_host() {
     let stage = Stage::new();
     let (_, first) = stage.lead().await;
-    // One command waits for its turn, and four wait for the first.
+    // One command waits in the provider, and four commands wait until this command completes.
     until(|| stage.provider.started() == 1).await;
     let blocked = stage.block().await;
     let (second, other) = stage.lead().await;
-    // The first engine continues, because nothing has stopped it.
+    // The first engine continues, because no other part has stopped it.
     drop(blocked);
     sleep(Duration::from_secs(2)).await;
     stage.provider.turn.send_replace(true);

@@ -8,7 +8,8 @@ use crate::host::clock;
 use crate::kubernetes::lease::LeaseState;
 
 impl ElectionTask {
-    /// The Lease is free, but the first cluster of its group must be led first.
+    /// Waits although the Lease is free, because this host may acquire it only if it leads the
+    /// first cluster of the group.
     pub(super) fn wait_for_group(&mut self) -> Duration {
         let since = *self.waits.get_or_insert_with(clock::monotonic_now);
         if since.elapsed() < WAITS {
@@ -29,13 +30,14 @@ impl ElectionTask {
         news && host.is_some_and(|host| self.company.hands_over_to(host))
     }
 
-    /// Returns whether this host requested the cluster and its engine does not decide.
+    /// Returns whether this host had requested the cluster, but the engine of the cluster makes no
+    /// decisions.
     pub(super) fn is_unfit(&mut self) -> bool {
         let Some(since) = self.handover else {
             return false;
         };
         let is_unfit = self.company.is_unhealthy_for(&self.cluster, FIT);
-        // It decided during part of this time.
+        // The engine made decisions during part of this time.
         if !is_unfit && !matches!(self.role, Role::Parting { .. }) && since.elapsed() > 2 * FIT {
             self.handover = None;
             self.company.on_handover_ready(since);
@@ -43,8 +45,8 @@ impl ElectionTask {
         is_unfit
     }
 
-    /// Why this host hands over a cluster without commands in flight. Until then the Lease is
-    /// renewed, so that commands in flight complete.
+    /// Returns why this host hands the cluster over now, if no commands of the cluster are in
+    /// flight. While commands are in flight, this host renews the Lease so that they complete.
     pub(super) fn due_parting_reason(&self) -> Option<PartingReason> {
         match self.role {
             Role::Parting { why, .. } => self.has_ended().then_some(why),
@@ -57,8 +59,8 @@ impl ElectionTask {
         self.role.until().is_some() && *self.rested.borrow() >= self.term
     }
 
-    /// Why a free Lease is left to another host: it was released for that host, or this host was
-    /// unfit.
+    /// Returns why this host leaves a free Lease to another host: the Lease was released for that
+    /// host, or the engine of this host made no decisions.
     pub(super) fn yield_reason(&mut self, lease: &LeaseState) -> Option<PartingReason> {
         if self.returned.is_some_and(|since| since.elapsed() < RETURNS) {
             return Some(PartingReason::Unfit);

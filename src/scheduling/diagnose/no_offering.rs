@@ -12,12 +12,12 @@ use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, offerin
 use crate::scheduling::{Rejection, RejectionCode};
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
-/// How many zones and capacity types a rejection lists for types that are not sold as required, and
-/// how many of the types it takes them from.
+/// If types are not sold as required, the maximum number of zones and capacity types that a
+/// rejection lists, and the maximum number of types from which they are collected.
 const SOLD_TOLD: usize = 8;
 const SOLD_TYPES: usize = 16;
 
-/// How many reservations a rejection lists.
+/// Maximum number of reservations that a rejection lists.
 const RESERVATIONS_TOLD: usize = 3;
 
 /// Returns the offerings of these types that match the labels and are unavailable, if any.
@@ -43,7 +43,7 @@ pub(crate) fn unavailable_detail<'s>(
     })
 }
 
-/// Returns the rejection if types fit but have no matching offering: unavailable or missing.
+/// Returns the rejection if types fit but have no matching offering, or only unavailable ones.
 pub(crate) fn offering_rejection(
     holds: &UnavailableOfferings,
     template: &NodeTemplate<'_>,
@@ -80,8 +80,8 @@ pub(crate) fn offering_rejection(
     (RejectionCode::Offering, miss)
 }
 
-/// Returns the limit that rejects the type with the smallest demand, otherwise the reservations
-/// that are used up.
+/// Returns the limit that rejects the type with the smallest demand, or the reservations that are
+/// used up.
 pub(crate) fn limit_rejection(
     template: &NodeTemplate<'_>,
     sold: &[TypeIndex],

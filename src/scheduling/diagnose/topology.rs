@@ -25,12 +25,12 @@ pub(crate) struct TopologyDiagnosis<'p> {
     cells: &'p DomainSet,
     board: TopologyState<'p>,
     sites: DomainLocations,
-    /// The location of a node whose only domain is its host.
+    /// The location of a new node that is in no domain except that of its own host name.
     anywhere: LocationIndex,
 }
 
 impl<'p> TopologyDiagnosis<'p> {
-    /// `board` contains all hosts and all bound pods at the end.
+    /// `board` contains all nodes, and all pods that are bound at the end of the plan.
     pub(crate) fn new(ground: &PackingContext<'p, '_>, mut board: TopologyState<'p>) -> Self {
         let sites = add_cells(ground.problem, ground.cells, &mut board);
         Self {
@@ -42,7 +42,8 @@ impl<'p> TopologyDiagnosis<'p> {
         }
     }
 
-    /// Returns why the topology rules reject a pod in these domains, or `None` if it has no rules.
+    /// Returns why the topology rules reject a pod in these domains, or `None` if the pod has no
+    /// rules.
     pub(crate) fn rejection_in(
         &mut self,
         kind: KindIndex,
@@ -113,18 +114,18 @@ impl<'p> TopologyDiagnosis<'p> {
         decided.unwrap_or_else(|| self.board.holds(check, site))
     }
 
-    /// Returns whether a check holds on a new node at a location, if it does not depend on counts
+    /// Returns whether a check holds on a new node at a location, unless this depends on the counts
     /// of its domains.
     fn decided_on_new_node(&self, check: &TopologyCheck, site: LocationIndex) -> Option<bool> {
         let topology = self.board.topology;
         match check {
-            // A new host has no pods.
+            // A new node has no pods.
             TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. }
                 if topology.key_of(*tally) == HOST =>
             {
                 Some(true)
             }
-            // A domain without nodes is the emptiest one.
+            // A domain without nodes has the fewest pods.
             TopologyCheck::Even { tally, .. } => {
                 let has_domain =
                     self.board.sites.domain_of(topology.key_of(*tally), site) != NOWHERE;
@@ -161,7 +162,7 @@ impl<'p> TopologyDiagnosis<'p> {
             .iter()
             .map(|tally| &self.problem.groups.keys[topology.key_of(*tally)][..])
             .collect();
-        // A domain is one value of each key; a new host is its own domain.
+        // A domain is one value of each key; a new node is its own domain.
         let mut reachable: BTreeSet<Vec<Option<&str>>> = BTreeSet::new();
         let mut open = BTreeSet::new();
         for (cell, holds) in cells.iter().zip(holds) {

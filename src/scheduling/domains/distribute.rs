@@ -15,28 +15,28 @@ pub(crate) struct DomainAllocation {
     pub(crate) pods: u64,
 }
 
-/// A class that needs a domain.
+/// A class of pods that needs a domain.
 pub(crate) struct DomainDemand {
     /// The class.
     pub(crate) class: PodClassIndex,
-    /// Its kind.
+    /// The kind of its pods.
     pub(crate) kind: KindIndex,
     /// Number of its pending pods.
     pub(crate) pods: u64,
-    /// Domains with supply for such a pod, the lowest price there, and the number of combinations
-    /// that share a domain. Fewer shared domains mean less choice later.
+    /// Each domain with supply for such a pod, the lowest price there, and the number of
+    /// combinations that have a domain in common with it. A smaller number means less choice later.
     pub(crate) cells: Vec<(DomainIndex, f64, usize)>,
     /// DaemonSet pods of one more node in each domain, by counter. Empty unless each pod needs its
     /// own node.
     pub(crate) daemon_overheads: Vec<Vec<(CounterIndex, u32)>>,
 }
 
-/// Step limit. One step evaluates a domain for one pod.
+/// Step limit of the distribution. One step evaluates a domain for one pod.
 const STEPS_MAX: u64 = 50_000_000;
 
 /// Distributes pods over domains, one by one in the given order, until no more pods can be placed.
-/// Every step of the result is valid in order. `site_of` are the locations of the domains in the
-/// topology state, which is modified.
+/// Every step of the result is valid in order. `site_of` contains the location of each domain in
+/// the topology state, which is modified.
 pub(crate) fn distribute(
     demands: &[DomainDemand],
     board: &mut TopologyState<'_>,
@@ -59,7 +59,7 @@ pub(crate) fn distribute(
                 let count = if is_steady(board, kind) { *left } else { 1 };
                 let pods = u32::try_from(count).unwrap_or(u32::MAX);
                 let cell = demand.cells[at].0;
-                // There will be a node.
+                // A node will be launched in this domain.
                 board.open_domains(site_of[cell]);
                 board.bind_pods(kind, site_of[cell], pods);
                 for (tally, each) in demand.daemon_overheads.get(at).into_iter().flatten() {
@@ -77,7 +77,7 @@ pub(crate) fn distribute(
     shares
 }
 
-/// Returns whether placing a pod of this kind does not change the choice of the next pod.
+/// Returns whether placing a pod of this kind has no effect on the domain of the next pod.
 fn is_steady(board: &TopologyState<'_>, kind: KindIndex) -> bool {
     let topology = board.topology;
     let (mut checks, mut adds) = (topology.checks[kind].iter(), topology.adds[kind].iter());
@@ -85,8 +85,8 @@ fn is_steady(board: &TopologyState<'_>, kind: KindIndex) -> bool {
         && !adds.any(|tally| matches!(topology.tallies[*tally], DomainCounter::Spread { .. }))
 }
 
-/// Returns the domain for the next pod: the one with the fewest pods of its spread, then the one
-/// that the fewest other pods could use, then the cheapest.
+/// Returns the domain for the next pod: the one with the fewest pods of the same topology spread,
+/// then the one that the fewest other pods could use, then the cheapest.
 fn best_domain(
     demand: &DomainDemand,
     board: &mut TopologyState<'_>,
@@ -95,7 +95,7 @@ fn best_domain(
     let mut best: Option<((u64, usize, f64), usize)> = None;
     for (at, (cell, price, choice)) in demand.cells.iter().enumerate() {
         let site = site_of[*cell];
-        // Rules by host do not apply to a domain without hosts.
+        // Rules by host name do not apply to a domain without nodes.
         if !allows_in_domain(board, demand.kind, site) {
             continue;
         }
@@ -110,7 +110,7 @@ fn best_domain(
     best.map(|(_, at)| at)
 }
 
-/// Returns whether every rule holds whose domain is not the host.
+/// Returns whether every rule holds whose topology key is not the host name.
 fn allows_in_domain(board: &mut TopologyState<'_>, kind: KindIndex, site: LocationIndex) -> bool {
     let topology = board.topology;
     topology.checks[kind].iter().all(|check| match check {
@@ -133,7 +133,7 @@ fn allows_in_domain(board: &mut TopologyState<'_>, kind: KindIndex, site: Locati
     })
 }
 
-/// Returns the number of pods in the domain that share a spread with the pod.
+/// Returns the number of pods in the domain that have a topology spread in common with the pod.
 fn spread_count(board: &TopologyState<'_>, kind: KindIndex, site: LocationIndex) -> u64 {
     let topology = board.topology;
     let is_spread =

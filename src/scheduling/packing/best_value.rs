@@ -12,49 +12,51 @@ use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::packing::pod_cost::{scarcest_counter, types_to_evaluate, worth_of};
 use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
 
-/// Step limit of one packing, some nanoseconds each. One step evaluates an item group for one host.
-/// Beyond it, pods are left with `Effort`. 100,000 different pods take half of it with 1,340 types.
+/// Step limit of one packing, some nanoseconds each. One step evaluates an item group for one node.
+/// Beyond this limit, the remaining pods are rejected with `Effort`. 100,000 different pods with
+/// 1,340 types take half of this limit.
 pub(crate) const STEPS_MAX: u64 = 200_000_000;
 
-/// Costs within a quarter per cent count as equal. Prices are not more stable than that, and each
-/// node saved is one less to start, patch and drain.
+/// Costs that differ by at most a quarter per cent are treated as equal. Prices are not more stable
+/// than that, and each node that is saved need not be started, patched and drained.
 pub(crate) const ABOUT: f64 = 1.0025;
 
 /// Cost factor of a node in the packing that prefers few nodes.
 const FEW_NODES: f64 = 10.0;
 
-/// Maximum number of rows packed together, highest value first. Each multiplies the types to
-/// evaluate.
+/// Maximum number of sets of compatible offerings that are packed together, highest value first.
+/// Each set increases the number of types to evaluate.
 const ROWS_MAX: usize = 24;
 
-/// Maximum number of demands packed together. More are split into batches with equal shares of
-/// large and small pods, because the effort grows with the square.
+/// Maximum number of demands that are packed together. More demands are split into batches that
+/// each have large and small pods, because the effort grows with the square of their number.
 const DEMANDS_MAX: usize = 4096;
 
-/// Up to this number each demand has its own queue. Beyond it, similar demands share one.
+/// Maximum number of demands with one queue each. With more demands, similar demands use the same
+/// queue.
 const QUEUES_MAX: usize = 64;
 
-/// Minimum value of a repeated packing, relative to the original.
+/// Minimum value of a node that repeats a packing, relative to the original node.
 const LIKENESS: f64 = 0.97;
 
-/// Extra value of pods that must be spread over many hosts.
+/// Extra value of pods that must be spread over many nodes.
 const PREMIUM: f64 = 1.05;
 
-/// An instance type for a row, with its best known packing.
+/// An instance type for a set of compatible offerings, with its best known packing.
 struct TypeCandidate {
     row: RowIndex,
     shape: TypeIndex,
     price: f64,
     /// Value of its pods divided by its cost. An outdated score is too high, never too low, because
-    /// pending pods only decrease.
+    /// the number of pending pods only decreases.
     score: f64,
-    /// The commit after which the score was last worked out.
+    /// The commit after which the score was last computed.
     seen: usize,
     parts: Vec<ItemCount>,
 }
 
 impl PackingInput<'_> {
-    /// Packs everything within a number of steps, choosing the better strategy for each node.
+    /// Packs all pods within a number of steps. Each node uses the better strategy.
     fn draft_packing(
         &self,
         strategies: &[FillStrategy],
@@ -95,20 +97,20 @@ struct PackingRun<'p, 'o> {
     input: &'p PackingInput<'o>,
     /// Item groups to pack, the largest first.
     waiting: Vec<ItemGroupIndex>,
-    /// Instance types to evaluate, by row.
+    /// Instance types to evaluate, by compatible offerings.
     types_by_row: BTreeMap<RowIndex, Vec<TypeIndex>>,
-    /// Lowest cost per pod of each group, as if all pods were like it.
+    /// Lowest cost per pod of each group, as if all pods were identical to those of the group.
     values: IndexVec<ItemGroupIndex, f64>,
 }
 
-/// Upper bound of the value that pending pods add to a host.
+/// Upper bound of the value that pending pods add to a node.
 struct ValueBound {
     /// Total value of all pending pods.
     all: f64,
-    /// Prices of cpu and memory at which no pod is worth more than its requests. At each of these,
-    /// the value of a host is limited by its cpu and memory.
+    /// Prices of cpu and memory at which no pod is worth more than its requests. At each of these
+    /// prices, the value of a node is limited by its cpu and memory.
     prices: Vec<[f64; 2]>,
-    /// Highest value of pods with few per host.
+    /// Highest value on one node of all pods with a limit per node.
     few: f64,
 }
 
@@ -136,7 +138,8 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         Self { input, waiting: placeable.collect(), types_by_row, values }
     }
 
-    /// Packs rows in order of value, some of them together.
+    /// Packs pods by compatible offerings, in order of value; some sets of offerings are packed
+    /// together.
     fn pack_all(
         &mut self,
         strategies: &[FillStrategy],
@@ -201,7 +204,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let mut worth_by_counter = vec![0.0; self.input.counters];
         let mut total = 0.0;
         let mut sums = [0.0; 2];
-        // Cpu, memory and value of pods without a limit per host.
+        // Cpu, memory and value of pods without a limit per node.
         let mut free_groups: Vec<[f64; 3]> = Vec::new();
         for identical in &waiting.order {
             let mut unconstrained_value: f64 = 0.0;
@@ -328,8 +331,8 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         parts.iter().map(|(lot, count)| self.values[*lot] * *count as f64).sum()
     }
 
-    /// Adds as many identical nodes as there are pods for. Groups that differ only in per-host
-    /// constraints replace each other.
+    /// Adds as many identical nodes as there are pods for. Groups that differ only in per-node
+    /// constraints can replace each other.
     fn commit_candidate(&self, candidate: &TypeCandidate, identical: &Sorted, draft: &mut Packing) {
         let limited = self.input.limit_usage(candidate.shape);
         let mut max_copies = draft.ledger.allowed_copies(limited);
@@ -404,7 +407,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         parts
     }
 
-    /// Groups item groups by row and demand.
+    /// Groups item groups by compatible offerings and demand.
     fn group_identical(&self, lots: usize) -> Sorted {
         let mut known: BTreeMap<(RowIndex, &[i64]), usize> = BTreeMap::new();
         let mut identical =
@@ -433,7 +436,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let ordinals: Vec<_> = ordinals.into_iter().collect();
         identical.ratios =
             ratios.iter().map(|ratio| ordinals.partition_point(|other| *other < ratio)).collect();
-        // Pods with per-host constraints come first, pods that require other pods last.
+        // Pods with per-node constraints come first. Pods that require other pods come last.
         for lot in &mut identical.lots {
             lot.sort_by_key(|lot| {
                 let shares = self.input.lots[*lot].shares;
@@ -512,7 +515,7 @@ pub(crate) fn best_packing(input: &PackingInput<'_>, ledger: &Ledger) -> Packing
         (least, cost_max) = (first_fit.unscheduled_items(), first_fit.cost(price));
         let mut merged = first_fit.clone();
         input.merge_claims(&mut merged);
-        // Sums in a different order may differ in the last digit.
+        // Sums in a different order may differ in the last digit of the result.
         drafts.push(match merged.cost(price) <= cost_max {
             true => merged,
             false => first_fit,

@@ -19,14 +19,14 @@ use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::NodeConstraintTable;
 
-/// What pods require of the offerings of a node.
+/// Requirements of pods on the offerings of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OfferingQuery {
-    /// Their node requirements.
+    /// Node requirements of the pods.
     pub(crate) wants: RequirementsIndex,
     /// Whether `PreferNoSchedule` is relaxed.
     pub(crate) relaxed: bool,
-    /// The domain, or `None` if it does not matter.
+    /// The domain, or `None` if any domain is suitable.
     pub(crate) cell: Option<DomainIndex>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct OpenedNode {
     pub(crate) template: TemplateIndex,
     /// The claim.
     pub(crate) claim: PackedNode,
-    /// Whether it was dropped.
+    /// Whether the claim was dropped.
     pub(crate) gone: bool,
 }
 
@@ -48,7 +48,7 @@ impl OpenedNode {
     }
 }
 
-/// Item groups, and the compatible offerings that they refer to.
+/// Item groups, and the compatible offerings to which they refer.
 #[derive(Clone, Copy)]
 pub(crate) struct ItemOfferings<'i> {
     pub(crate) lots: &'i ItemGroups<'i>,
@@ -79,7 +79,7 @@ pub(crate) struct PackingState<'p, 'a> {
 }
 
 impl PackingState<'_, '_> {
-    /// Returns the item groups with their offerings, which are `rows`.
+    /// Returns the item groups together with their offerings, `rows`.
     pub(crate) fn item_offerings<'i>(
         &'i self,
         rows: &'i IndexVec<RowIndex, CompatibleOfferings>,
@@ -87,7 +87,8 @@ impl PackingState<'_, '_> {
         ItemOfferings { lots: &self.lots, rows }
     }
 
-    /// Returns the location of a new node: it follows those of the existing nodes.
+    /// Returns the location of a new node. Locations of new nodes follow those of the existing
+    /// nodes.
     pub(crate) fn location_of(&self, opened: OpenedNodeIndex) -> LocationIndex {
         LocationIndex(self.rooms + opened.0)
     }
@@ -114,7 +115,8 @@ pub(crate) struct PackingContext<'p, 'a> {
     pub(crate) scheduling: &'p Scheduling,
     /// Types that pass each filter, computed on demand.
     pub(crate) passing: IndexVec<FilterIndex, OnceCell<FilterMatches>>,
-    /// Certain DaemonSet pods of one more node in each domain by counter, computed on demand.
+    /// DaemonSet pods that certainly run on one more node in each domain, by counter. Computed on
+    /// demand.
     pub(crate) daemon_overheads: IndexVec<DomainIndex, OnceCell<Vec<(CounterIndex, u32)>>>,
 }
 
@@ -130,7 +132,7 @@ impl<'p> PackingContext<'p, '_> {
         self.problem.wants_of(kind).alternatives.len()
     }
 
-    /// Returns what pods of a kind require of the offerings of a node.
+    /// Returns the requirements of pods of a kind on the offerings of a node.
     pub(crate) fn offering_query(
         &self,
         kind: KindIndex,

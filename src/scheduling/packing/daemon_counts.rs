@@ -11,7 +11,7 @@ use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::DaemonCounts;
 use crate::scheduling::topology::topology_state::TopologyState;
 
-/// Counts the DaemonSet pods of the node of a claim in its certain or possible domains.
+/// Counts the DaemonSet pods of a claim's node in the domains in which the node is or may be.
 pub(crate) fn count_daemons(
     context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,
@@ -26,7 +26,7 @@ pub(crate) fn count_daemons(
     }
 }
 
-/// Returns the constrained DaemonSets of the node of a claim, and whether each is certain.
+/// Returns the constrained DaemonSets of a claim's node, and whether each of them certainly runs.
 pub(crate) fn daemons_of(
     context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,
@@ -54,7 +54,7 @@ pub(crate) fn daemons_of(
         .collect()
 }
 
-/// Returns the DaemonSet pods of a new host by type and counter.
+/// Returns the DaemonSet pods of a new node by type and counter.
 pub(crate) fn daemon_counts(topology: &Topology, templates: &[NodeTemplate<'_>]) -> DaemonCounts {
     if !topology.counts_daemons() {
         return DaemonCounts::default();
@@ -83,7 +83,8 @@ fn daemon_count<'m>(
     count
 }
 
-/// Returns the certain DaemonSet pods of one more node in a domain by counter, for any type.
+/// Returns, by counter, the DaemonSet pods that certainly run on one more node in a domain, for any
+/// type.
 pub(crate) fn sure_daemons<'g>(
     context: &'g PackingContext<'_, '_>,
     cell: DomainIndex,

@@ -20,10 +20,11 @@ use crate::scheduling::topology::node_counters::NodeConstraints;
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::state::snapshot::ExistingNode;
 
-/// Step limit. One step evaluates a class for one node. 10,000 classes and 10,000 nodes fit in.
+/// Step limit. One step evaluates a class for one node. 10,000 classes and 10,000 nodes are within
+/// the limit.
 const STEPS_MAX: u64 = 200_000_000;
 
-/// Up to this product of classes and nodes, other orders are tried if pods remain.
+/// Maximum product of classes and nodes up to which other orders are tried if pods remain.
 const TRIES_MAX: u64 = 10_000_000;
 
 /// Pods of one class bound at one location.
@@ -31,13 +32,13 @@ const TRIES_MAX: u64 = 10_000_000;
 pub(crate) struct PlacementStep {
     /// The class.
     pub(crate) class: PodClassIndex,
-    /// The existing node, or the new claim, whose locations follow.
+    /// The location: an existing node, or a new claim. Locations of claims follow those of nodes.
     pub(crate) site: LocationIndex,
-    /// How many.
+    /// Number of these pods.
     pub(crate) pods: u64,
 }
 
-/// Pods placed on existing nodes, and the others.
+/// Pods placed on existing nodes, and the remaining pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExistingPlacement {
     /// Placements in a valid bind order.
@@ -57,7 +58,7 @@ impl ExistingPlacement {
     }
 }
 
-/// Properties that distinguish nodes for pods, except resources: required labels, taints, host
+/// Properties of nodes, except resources, that are relevant for pods: required labels, taints, host
 /// ports.
 type Profile<'r> = (Vec<Option<&'r Requirement>>, &'r [Taint], &'r BTreeSet<HostPort>);
 
@@ -76,7 +77,7 @@ pub(crate) struct ExistingNodes<'r> {
     /// Profile of each node.
     profile: IndexVec<LocationIndex, usize>,
     profiles: usize,
-    /// Whether nodes of a profile match requirements, once computed.
+    /// Whether nodes of a profile match requirements, once this is computed.
     may: Vec<Option<bool>>,
     /// The kind of each class without preferences, because kube-scheduler binds a pod to a node
     /// with capacity rather than leave it pending.
@@ -84,8 +85,8 @@ pub(crate) struct ExistingNodes<'r> {
 }
 
 impl<'r> ExistingNodes<'r> {
-    /// Fills existing nodes in order. If pods remain, other strategies are tried. Placements are
-    /// counted in the topology state.
+    /// Fills existing nodes in order. If pods remain, other strategies are tried. The topology
+    /// state is updated with the placements.
     pub(crate) fn place_pods(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
         let mut best = self.place_by_pod(board);
         if self.kinds.iter().all(|kind| {
@@ -109,8 +110,8 @@ impl<'r> ExistingNodes<'r> {
         free
     }
 
-    /// Places remaining pods one by one after these placements. Other pods rejected them before and
-    /// may now be elsewhere.
+    /// Places remaining pods one by one after these placements. Other pods rejected them before,
+    /// but the location of these other pods may have changed.
     pub(crate) fn place_rest(
         &mut self,
         class: PodClassIndex,
@@ -177,8 +178,8 @@ impl<'r> ExistingNodes<'r> {
         may
     }
 
-    /// Places each class on the first nodes that fit, spread pods first. Pods that wait for others
-    /// are retried.
+    /// Places each class on the first nodes that fit, spread pods first. Pods that require other
+    /// pods are retried.
     fn place_by_pod(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
         let mut free = self.free.clone();
         let mut placed = ExistingPlacement {
@@ -193,7 +194,7 @@ impl<'r> ExistingNodes<'r> {
             again = false;
             for class in &order {
                 let bound = board.topology.checks[self.kinds[*class]].is_empty();
-                // One pod per node and round, so that spread pods fill nodes evenly.
+                // Each node gets one pod per round, so that spread pods fill nodes evenly.
                 let most = if bound { u64::MAX } else { 1 };
                 while placed.left[*class] > 0 {
                     let moved =
@@ -209,7 +210,7 @@ impl<'r> ExistingNodes<'r> {
         placed
     }
 
-    /// Places at most a number of pods of a class on each node. Returns whether any was placed.
+    /// Places at most a number of pods of a class on each node. Returns whether any pod was placed.
     fn place_on_each(
         &mut self,
         class: PodClassIndex,
@@ -303,7 +304,7 @@ impl<'r> ExistingNodes<'r> {
             demand: &pod_class.demand,
             per_unit: &pod_class.per_unit,
             shares: &shares,
-            // The row of a kind has its number.
+            // The compatible offerings of a kind have the same index as the kind.
             row: RowIndex(kind.0),
             cell: None,
             together: 1,
@@ -356,7 +357,8 @@ impl<'r> ExistingNodes<'r> {
         ExistingPlacement { turns, left, cut_short: steps > STEPS_MAX }
     }
 
-    /// Value of a pod on existing nodes: its largest share of the total free resources.
+    /// Value of a pod on existing nodes: for the resource of which it requests the largest
+    /// fraction, that fraction of the total free amount.
     fn pod_values(&self) -> IndexVec<ItemGroupIndex, f64> {
         let classes = &self.problem.classes;
         let axes = classes.first().map_or(0, |class| class.demand.len());
@@ -380,7 +382,7 @@ impl<'r> ExistingNodes<'r> {
         worth.collect()
     }
 
-    /// Checks that no node takes more than it has.
+    /// Checks that the pods placed on each node do not exceed its free resources.
     fn check_capacity(&self, turns: &[PlacementStep]) {
         let mut free = self.free.clone();
         for turn in turns {

@@ -7,25 +7,25 @@ use crate::scheduling::problem::resource_vector::{copies_that_fit, fits, subtrac
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::topology::node_counters::NodeConstraints;
 
-/// Pending pods that are identical for all hosts in question.
+/// Pending pods that are identical for all nodes in question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ItemGroup<'l> {
-    /// Their class.
+    /// The class of the pods.
     pub(crate) class: PodClassIndex,
-    /// Their kind with the remaining preferences.
+    /// The kind of the pods, with the remaining preferences.
     pub(crate) kind: KindIndex,
     /// Requests of one pod.
     pub(crate) demand: &'l [i64],
     /// Reciprocal of the demand.
     pub(crate) per_unit: &'l [f64],
-    /// Their per-host constraints.
+    /// The per-node constraints of the pods.
     pub(crate) shares: &'l NodeConstraints,
-    /// Ordinal of their compatible offerings.
+    /// Index of the compatible offerings of the pods.
     pub(crate) row: RowIndex,
-    /// Their domain, or `None` if it does not matter.
+    /// The domain of the pods, or `None` if any domain is suitable.
     pub(crate) cell: Option<DomainIndex>,
-    /// Number of pods that must start together on a host without the pods they require, because
-    /// others could go nowhere else.
+    /// Number of pods that must start together on one node without the pods that they require,
+    /// because the others could not be scheduled anywhere else.
     pub(crate) together: u64,
 }
 
@@ -35,22 +35,23 @@ pub(crate) type ItemGroups<'l> = IndexVec<ItemGroupIndex, ItemGroup<'l>>;
 /// An item group and a number of its items.
 pub(crate) type ItemCount = (ItemGroupIndex, u64);
 
-/// A way to fill a host.
+/// A way to fill a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FillStrategy {
     /// The largest pods first.
     Largest,
-    /// Repeatedly the pods that alone would add the most value to the remaining capacity.
+    /// Repeatedly the pods that would add the most value if they alone filled the remaining
+    /// capacity.
     Worth,
 }
 
-/// Item groups with equal row and demand: if one does not fit, none does.
+/// Item groups with equal compatible offerings and demand: if one does not fit, none does.
 pub(crate) type IdenticalGroups = Vec<ItemGroupIndex>;
 
-/// Pending item groups in queues: all are tried in order, or the heads of all queues are compared.
+/// Pending item groups. A strategy tries all groups in order, or compares the heads of the queues.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FillQueues {
-    /// All, the largest first.
+    /// All groups, the largest first.
     pub(crate) order: Vec<IdenticalGroups>,
     /// Queues of similar groups; indices into `order`.
     pub(crate) queues: Vec<Vec<usize>>,
@@ -66,16 +67,16 @@ impl FillQueues {
 /// Position in a queue.
 #[derive(Clone, Copy, Default)]
 struct QueueCursor {
-    /// Index among the identical groups of the queue, and the item group among these.
+    /// Index of the identical groups in the queue, and index of the item group among these.
     twins: usize,
     lot: usize,
-    /// Number of its items that are taken.
+    /// Number of items of this group that are taken.
     taken: u64,
 }
 
-/// Pending items to fill a host from.
+/// Pending items with which a node is filled.
 pub(crate) struct PendingItems<'f> {
-    /// Their groups.
+    /// The groups of these items.
     pub(crate) waiting: &'f FillQueues,
     /// Number of items by group.
     pub(crate) stock: &'f IndexVec<ItemGroupIndex, u64>,
@@ -83,34 +84,35 @@ pub(crate) struct PendingItems<'f> {
     pub(crate) values: &'f IndexVec<ItemGroupIndex, f64>,
 }
 
-/// The item groups, and the rules of a host.
+/// The item groups, and the rules for combining them on one node.
 pub(crate) struct BinRules<'t> {
     /// The item groups.
     pub(crate) lots: &'t ItemGroups<'t>,
-    /// Compatible offerings of a row on this host, one bit each; zero if incompatible.
+    /// Which offerings of the node's type these compatible offerings contain, one bit each; zero if
+    /// none.
     pub(crate) mask: &'t dyn Fn(RowIndex) -> u64,
-    /// Whether groups of a row must be compared with all others on the host.
+    /// Whether groups with these compatible offerings must be compared with all others on the node.
     pub(crate) is_picky: &'t dyn Fn(RowIndex) -> bool,
-    /// Whether groups of two such rows cannot share a host.
+    /// Whether groups with these two sets of compatible offerings cannot be on the same node.
     pub(crate) apart: &'t dyn Fn(RowIndex, RowIndex) -> bool,
 }
 
-/// A host during filling.
+/// A node while it is filled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bin {
     /// Free resources.
     pub(crate) free: Vec<i64>,
-    /// Offerings that suit all its pods.
+    /// Offerings that suit all pods of the node.
     pub(crate) mask: u64,
     /// Offerings of which at least one must remain.
     pub(crate) good: u64,
-    /// Its rows that must be compared with others.
+    /// Compatible offerings of its groups that must be compared with others.
     pub(crate) picky: Vec<RowIndex>,
-    /// Per-host counters of its pods.
+    /// Per-node counters of the pods on the node.
     pub(crate) counts: Vec<u32>,
 }
 
-/// Capacity is filled in portions, so that a host with thousands of pods takes few steps.
+/// Capacity is filled in portions, so that a node with thousands of pods takes few steps.
 const SHARE: u64 = 8;
 
 impl Bin {
@@ -124,20 +126,20 @@ impl Bin {
         }
     }
 
-    /// Returns how many items per-host constraints allow, up to `most`.
+    /// Returns how many items per-node constraints allow, up to `most`.
     fn allowed_items(&self, group: &ItemGroup<'_>, most: u64) -> u64 {
         let count = group.shares.remaining_pods(&self.counts, most);
         let begins = count >= group.together || group.shares.is_met(&self.counts);
         if begins { count } else { 0 }
     }
 
-    /// Returns whether a row is compatible, independent of resources.
+    /// Returns whether the node has any of these compatible offerings, independent of resources.
     fn admits_row(&self, rules: &BinRules<'_>, row: RowIndex) -> bool {
         self.mask & (rules.mask)(row) & self.good != 0
             && !((rules.is_picky)(row) && self.picky.iter().any(|other| (rules.apart)(row, *other)))
     }
 
-    /// Adds pods. They must have room.
+    /// Adds pods. The bin must have capacity for them.
     pub(crate) fn add_items(&mut self, rules: &BinRules<'_>, lot: ItemGroupIndex, count: u64) {
         let group = &rules.lots[lot];
         subtract_demand(&mut self.free, group.demand, count);
@@ -148,7 +150,8 @@ impl Bin {
         }
     }
 
-    /// Fills the host with pending items. Returns the added items and adds its effort to `steps`.
+    /// Fills the node with pending items. Returns the added items and adds the number of steps to
+    /// `steps`.
     pub(crate) fn fill(
         &mut self,
         strategy: FillStrategy,
@@ -171,7 +174,7 @@ impl Bin {
         let (lots, order) = (rules.lots, &pending.waiting.order);
         let mut parts = Vec::new();
         *steps += 2 * order.len() as u64;
-        // Pods that require other pods on the host come after them.
+        // Pods that require other pods on the node are added after those pods.
         let mut needy = false;
         loop {
             let mut wait = false;
@@ -238,7 +241,7 @@ impl Bin {
         }
     }
 
-    /// Returns the next fitting group of a queue. Groups that do not fit are skipped permanently,
+    /// Returns the next group of a queue that fits. Groups that do not fit are skipped permanently,
     /// because free capacity only shrinks. Groups that require other pods wait.
     fn next_fitting(
         &self,
@@ -262,7 +265,8 @@ impl Bin {
                     if left && self.allowed_items(&lots[lot], most) > 0 {
                         return Some(lot);
                     }
-                    // If fewer than `together` pods fit, the group is skipped. Otherwise it waits.
+                    // If fewer than `together` pods fit, the group is skipped. Otherwise the group
+                    // waits.
                     if left && !shares.needs.is_empty() && most >= lots[lot].together {
                         return None;
                     }
@@ -280,7 +284,7 @@ impl Bin {
         reason = "an estimate; what fits is decided with integers"
     )]
     fn estimated_copies(&self, lot: &ItemGroup<'_>) -> f64 {
-        // `min` ignores NaN: zero free and zero requested.
+        // `min` ignores NaN, the result if both the free and the requested amount are zero.
         self.free
             .iter()
             .zip(lot.per_unit)
@@ -300,7 +304,7 @@ pub(crate) fn merge_counts(mut parts: Vec<ItemCount>) -> Vec<ItemCount> {
     parts
 }
 
-/// Returns the distinct rows of these pods.
+/// Returns the distinct indices of the compatible offerings of these pods.
 pub(crate) fn row_ids_in(lots: &ItemGroups<'_>, parts: &[ItemCount]) -> Vec<RowIndex> {
     let mut rows: Vec<RowIndex> = parts.iter().map(|(lot, _)| lots[*lot].row).collect();
     rows.sort_unstable();

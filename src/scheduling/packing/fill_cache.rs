@@ -7,24 +7,24 @@ use foldhash::HashMap;
 use crate::scheduling::index::{RowIndex, TypeIndex};
 use crate::scheduling::packing::fill_bin::{FillStrategy, ItemCount};
 
-/// A packing with more steps is not repeated with other strategies.
+/// Maximum number of steps of a packing that is repeated with other strategies.
 pub(super) const AGAIN_MAX: u64 = 250_000;
 
-/// The items of a host, and the steps to compute them.
+/// The items of a node, and the number of steps that computed them.
 #[derive(Default)]
 pub(super) struct Fill {
     pub(super) parts: Vec<ItemCount>,
     pub(super) steps: u64,
 }
 
-/// Fills of earlier packings. The first hosts of all packings are filled from the same pods.
+/// Fills of earlier packings. The first nodes of all packings are filled from the same pods.
 #[derive(Default)]
 pub(super) struct FillCache {
-    /// Remaining items by group, with an ordinal.
+    /// The index of each state. A state is the number of remaining items of each group.
     pub(super) states: BTreeMap<Vec<u64>, usize>,
-    /// Fills by state, row and type, largest items first.
+    /// Fills by state, compatible offerings and type, largest items first.
     pub(super) by_size: HashMap<(usize, RowIndex, TypeIndex), Fill>,
-    /// Fills by state, row and type, highest value first.
+    /// Fills by state, compatible offerings and type, highest value first.
     pub(super) by_worth: HashMap<(usize, RowIndex, TypeIndex), Fill>,
     /// Whether no later packing will use the cache.
     pub(super) is_last: bool,
@@ -33,7 +33,7 @@ pub(super) struct FillCache {
 }
 
 impl FillCache {
-    /// Makes the fills for these remaining items the current ones.
+    /// Sets the current state to these remaining items.
     pub(super) fn set_state(&mut self, left: &[u64]) {
         if self.is_last {
             return;
@@ -45,7 +45,7 @@ impl FillCache {
         };
     }
 
-    /// Returns the current fill of a row and a type.
+    /// Returns the fill of a type with compatible offerings in the current state.
     pub(super) fn get_or_fill(
         &mut self,
         strategy: FillStrategy,
@@ -60,7 +60,7 @@ impl FillCache {
         fills.entry((self.state, row, shape)).or_insert_with(make)
     }
 
-    /// Stops caching after a packing with many steps, because it is not repeated.
+    /// Stops caching after a packing with many steps, because such a packing is not repeated.
     pub(super) fn stop_if_large(&mut self, steps: u64) {
         if self.is_last || steps > AGAIN_MAX {
             *self = Self { is_last: true, ..Self::default() };

@@ -15,7 +15,7 @@ use crate::scheduling::packing::{Packing, PackingInput};
 use crate::scheduling::problem::resource_vector::{add_demand, copies_that_fit};
 
 /// Step limit of one packing, some nanoseconds each. One step evaluates a type for one claim.
-/// Beyond it there is no result; with more pods, other packings are much cheaper anyway.
+/// Beyond this limit there is no result; with so many pods, other packings are much cheaper anyway.
 const STEPS_MAX: u64 = 100_000;
 
 /// A claim with several possible types.
@@ -33,18 +33,18 @@ impl PackingInput<'_> {
     pub(crate) fn first_fit_packing(&self, ledger: &Ledger) -> Option<Packing> {
         let mut lots: Vec<ItemGroupIndex> =
             self.stock.keys().filter(|lot| self.stock[*lot] > 0).collect();
-        // First fit would start a group with `together` wherever one pod fits.
+        // First fit would start a group with `together` on every claim where one pod fits.
         if lots.iter().any(|lot| self.lots[*lot].together > 1) {
             return None;
         }
         lots.sort_by_key(|lot| {
             let group = &self.lots[*lot];
-            // Pods that require other pods on the host come after them.
+            // Pods that require other pods on the node are packed after those pods.
             let needy = !group.shares.needs.is_empty();
             (needy, Reverse((group.demand[0], group.demand[1])), *lot)
         });
         let mut open: Vec<OpenNode> = Vec::new();
-        // Claims by how many pods they have, then by age.
+        // Claims by number of pods, then by age.
         let mut order: BTreeSet<(u64, usize)> = BTreeSet::new();
         let mut left = self.stock.clone();
         let mut steps = 0;
@@ -52,7 +52,7 @@ impl PackingInput<'_> {
             if steps >= STEPS_MAX {
                 return None;
             }
-            // A claim that cannot take one such pod cannot take the next.
+            // A claim that cannot take one such pod cannot take the next one either.
             let mut willing = order.clone();
             while left[lot] > 0 && steps < STEPS_MAX {
                 let Some((pods, at)) = willing.pop_first() else {
@@ -67,7 +67,7 @@ impl PackingInput<'_> {
                     continue;
                 };
                 steps += open[at].shapes.len() as u64;
-                // If there is no other claim, all go there.
+                // If no other claim is left, this claim gets all pods that fit.
                 let most = if willing.is_empty() { left[lot] } else { 1 };
                 let taken = self.take_items(&mut open[at], lot, most);
                 if taken > 0 {
@@ -118,7 +118,8 @@ impl PackingInput<'_> {
         (self.take_items(&mut claim, lot, 1) == 1).then_some(claim)
     }
 
-    /// Adds up to a number of items to a claim, as many as fit on some type. Returns their number.
+    /// Adds at most a given number of items to a claim, as many as fit on some type. Returns how
+    /// many it added.
     fn take_items(&self, claim: &mut OpenNode, lot: ItemGroupIndex, most: u64) -> u64 {
         let group = &self.lots[lot];
         let most = group.shares.remaining_pods(&claim.counts, most);
@@ -135,7 +136,7 @@ impl PackingInput<'_> {
                     sum.saturating_add(amount.saturating_mul(pods)) <= *net
                 })
         };
-        // The last are the largest, more often than not.
+        // The last types are usually the largest.
         if !claim.shapes.iter().rev().any(|shape| fits(shape, 1)) {
             return 0;
         }

@@ -1,4 +1,4 @@
-//! Builds the initial topology state of a snapshot: its hosts, the domains of new nodes, and the
+//! Builds the initial topology state of a snapshot: its nodes, the domains of new nodes, and the
 //! bound pods.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +97,7 @@ pub(crate) fn initial_state<'t>(
     board
 }
 
-/// Returns the possible values of the topology keys of a node, except the host.
+/// Returns the possible values of the topology keys of a node, except the host name.
 fn domain_values<'l>(
     problem: &'l Problem<'_>,
     labels: &'l Requirements,
@@ -223,8 +223,8 @@ fn counters_of(
     counted.map(|(at, _)| at).collect()
 }
 
-/// Adds a location for every domain combination, in order. Their domains do not count yet, because
-/// there are no nodes.
+/// Adds a location for every domain combination, in order. Topology spreads do not include these
+/// domains yet, because they have no nodes.
 pub(crate) fn add_cells(
     problem: &Problem<'_>,
     cells: &DomainSet,
@@ -252,7 +252,8 @@ pub(crate) fn places_of(
     places.collect()
 }
 
-/// Adds the location of a claim. If its pods leave the domain open, it has none yet.
+/// Adds the location of a claim. If the pods of the claim leave the domain open, the location has
+/// no domain yet.
 pub(crate) fn add_claim(
     context: &PackingContext<'_, '_>,
     items: ItemOfferings<'_>,
@@ -328,7 +329,7 @@ pub(crate) fn claim_passes(
         any |= may != 0;
         all &= sure == mask;
     }
-    // Its location is undecided, and may match.
+    // The location is undecided, so the filter may match.
     let mut keys = context.cells.keys.iter();
     let settled = cell.is_some()
         || !keys.any(|key| {
@@ -359,7 +360,8 @@ fn determined_labels<'r>(
     only.collect()
 }
 
-/// Returns whether labels chosen by the pool match requirements, given some determined labels.
+/// Returns whether labels that the pool chooses match requirements. Some labels may already be
+/// determined.
 fn pool_labels_match(
     context: &PackingContext<'_, '_>,
     template: &NodeTemplate<'_>,

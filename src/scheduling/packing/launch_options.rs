@@ -11,7 +11,7 @@ use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::state::snapshot::{Snapshot, Usage};
 
-/// Remaining limits of the nodes of a pool, in the order of its template.
+/// Remaining limits of the nodes of a pool, in the order of the limits in its template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ledger {
     left: Vec<i64>,
@@ -29,7 +29,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the ledger without limits.
+    /// Returns the same ledger, but without limits.
     pub(crate) fn without_limits(&self) -> Self {
         Self { left: vec![i64::MAX; self.left.len()] }
     }
@@ -47,7 +47,7 @@ impl Ledger {
         copies_that_fit(&self.left, limited)
     }
 
-    /// Returns the first limit that rejects this capacity, and its remainder.
+    /// Returns the first limit that rejects this capacity, and what remains of this limit.
     pub(crate) fn first_shortage(&self, limited: &[i64]) -> Option<(usize, i64)> {
         let pairs = self.left.iter().zip(limited).enumerate();
         let mut short = pairs.filter(|(_, (left, wanted))| *wanted > *left || **left < 0);
@@ -60,7 +60,7 @@ impl Ledger {
         subtract_demand(&mut self.left, limited, count);
     }
 
-    /// Releases one node.
+    /// Releases the usage of one node.
     pub(crate) fn release(&mut self, limited: &[i64]) {
         add_demand(&mut self.left, limited, 1);
     }
@@ -126,12 +126,13 @@ pub(crate) fn total_requests(lots: &ItemGroups<'_>, parts: &[ItemCount]) -> Vec<
     sum
 }
 
-/// Returns the offerings of a type that suit all these rows.
+/// Returns the offerings of a type that all these sets of compatible offerings contain.
 fn mask_of(rows: &[&CompatibleOfferings], shape: TypeIndex) -> u64 {
     rows.iter().fold(u64::MAX, |all, row| all & row.masks[shape])
 }
 
-/// Returns the offerings of a type that suit all these rows, if their sum fits.
+/// Returns the offerings of a type that all these sets contain, if the type fits the total
+/// requests.
 pub(crate) fn fitting_offerings(
     template: &NodeTemplate<'_>,
     shape: TypeIndex,
@@ -140,7 +141,7 @@ pub(crate) fn fitting_offerings(
 ) -> u64 {
     let mask = mask_of(rows, shape);
     let option = &template.shapes[shape];
-    // Without rows there are no requirements, and all offerings match.
+    // Without pods there are no requirements, and all offerings match.
     let is_sold = option.lowest_price(mask).is_some();
     if is_sold && option.can_hold(sum) { mask } else { 0 }
 }
@@ -149,7 +150,7 @@ pub(crate) fn fitting_offerings(
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     claim: u64,
-    /// Matching offerings of each type, and the claim they were computed for.
+    /// Matching offerings of each type, and the claim for which they were computed.
     masks: IndexVec<TypeIndex, (u64, u64)>,
 }
 
@@ -170,7 +171,7 @@ impl Scratch {
     }
 }
 
-/// A pool, and the pods of a node to launch in it.
+/// A pool, and the pods for which a node is to be launched in the pool.
 #[derive(Clone, Copy)]
 pub(crate) struct LaunchQuery<'q> {
     template: &'q NodeTemplate<'q>,
@@ -190,8 +191,8 @@ impl<'q> LaunchQuery<'q> {
         Self { template, variety, rows, sum }
     }
 
-    /// Returns the cheapest type for all pods with its price; ties use the first name. `None` if
-    /// `min_values` cannot be satisfied; reservations need not satisfy them.
+    /// Returns the cheapest type for all pods with its price; types with the same price are ordered
+    /// by name. `None` if `min_values` cannot be satisfied; reservations need not satisfy them.
     pub(crate) fn cheapest_type(&self, ledger: &Ledger) -> Option<(TypeIndex, f64)> {
         let mut best: [Option<(TypeIndex, f64)>; 2] = [None, None];
         let kinds = 1 + usize::from(!self.template.reservations.is_empty());
@@ -203,7 +204,7 @@ impl<'q> LaunchQuery<'q> {
             if known.all(|best| best.is_some_and(|(_, price)| Some(price) < least)) {
                 break;
             }
-            // Many are too small.
+            // Many types are too small.
             if !shape.can_hold(self.sum) {
                 continue;
             }
@@ -228,7 +229,8 @@ impl<'q> LaunchQuery<'q> {
             .or(reserved)
     }
 
-    /// Returns the cheapest type with other DaemonSets than this one that satisfies `min_values`.
+    /// Returns the cheapest type that satisfies `min_values` and has other DaemonSets than this
+    /// type.
     fn cheapest_with_other_daemons(
         &self,
         first: TypeIndex,
@@ -245,8 +247,8 @@ impl<'q> LaunchQuery<'q> {
         priced.min_by(|one, other| one.1.total_cmp(&other.1).then(one.0.cmp(&other.0)))
     }
 
-    /// Returns whether the types with the DaemonSets of this one satisfy `min_values`. A claim may
-    /// only be launched with the DaemonSets of its planned type.
+    /// Returns whether the types that have the same DaemonSets as this type satisfy `min_values`. A
+    /// claim may only be launched with the DaemonSets of its planned type.
     fn is_varied(&self, planned: TypeIndex, ledger: &Ledger) -> bool {
         let shapes = &self.template.shapes;
         let alike = shapes.keys().filter(|at| {
@@ -264,8 +266,8 @@ impl<'q> LaunchQuery<'q> {
             && ledger.allowed_copies(&shape.limited) > 0
     }
 
-    /// Returns the offerings to consider by price. Cheaper ones than the planned type do not match,
-    /// except those that limits excluded during planning.
+    /// Returns the offerings to consider, by price. Offerings cheaper than the planned type do not
+    /// match, except those that limits excluded during planning.
     fn offers_from(&self, price: f64) -> &'q [(TypeIndex, usize)] {
         let template = self.template;
         let unlimited = template.limits.iter().all(|limit| limit.is_independent_of_type());
@@ -288,13 +290,13 @@ impl<'q> LaunchQuery<'q> {
         fitting_offerings(self.template, at, self.rows, self.sum)
     }
 
-    /// Returns all offerings of a claim planned as `planned`, cheapest first, and their types.
-    /// Additional limit usage of larger types is reserved in the ledger, so that no choice exceeds
-    /// the limits.
+    /// Returns all offerings of a claim planned as `planned`, cheapest first, and their types. The
+    /// ledger reserves the additional limit usage of larger types, so that no choice exceeds the
+    /// limits.
     ///
     /// A claim planned in a reservation may only be launched there. Other claims are never launched
-    /// in a reservation. Each uses exactly the reservation it was counted against. If the launch
-    /// fails, its pods are planned again with the next cheapest option.
+    /// in a reservation. Each claim uses exactly the reservation for which it was planned. If the
+    /// launch fails, its pods are planned again with the next cheapest option.
     pub(crate) fn launch_options(
         &self,
         planned: TypeIndex,

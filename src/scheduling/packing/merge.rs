@@ -7,18 +7,19 @@ use crate::scheduling::packing::fill_bin::{ItemCount, merge_counts};
 use crate::scheduling::packing::launch_options::total_requests;
 use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
 
-/// Maximum number of claims to merge into one, cheapest first. Fuller nodes gain nothing.
+/// Maximum number of claims to merge into one, cheapest first. Merging fuller nodes saves nothing.
 const SMALL_MAX: usize = 8;
 
-/// Maximum number of packings to merge pairwise, cheapest first. The effort grows with the square.
+/// Maximum number of packings to merge pairwise, cheapest first. The effort grows with the square
+/// of this number.
 const KINDS_MAX: usize = 64;
 
-/// Maximum number of merges. A packing has few claims that benefit, whatever its size.
+/// Maximum number of merges. Only a few claims of a packing can be merged with benefit, regardless
+/// of its size.
 const MERGES_MAX: usize = 64;
 
 impl PackingInput<'_> {
-    /// Merges claims if that is cheaper: first many of the cheapest, then pairs of repeated
-    /// packings.
+    /// Merges claims if that is cheaper: first many of the cheapest claims, then pairs.
     pub(crate) fn merge_claims(&self, draft: &mut Packing) {
         let mut gone = BTreeSet::new();
         self.merge_small(draft, &mut gone);
@@ -42,7 +43,8 @@ impl PackingInput<'_> {
         order
     }
 
-    /// Merges the last nodes of a packing, which contain leftovers and are each sized individually.
+    /// Merges the cheapest claims. These are mostly the last nodes of a packing, which contain the
+    /// remaining pods and are each sized individually.
     fn merge_small(&self, draft: &mut Packing, gone: &mut BTreeSet<usize>) {
         let mut order = self.claims_by_price(draft, gone);
         for _ in 0..MERGES_MAX.min(draft.claims.len().saturating_sub(1)) {
@@ -64,8 +66,8 @@ impl PackingInput<'_> {
         }
     }
 
-    /// Merges pairs of different packings. Copies of the same packing rarely fit together, because
-    /// pods with anti-affinity are on each of them.
+    /// Merges pairs of claims. Identical claims rarely fit together, because each has pods with
+    /// anti-affinity, so all combinations of different claims are tried.
     fn merge_pairs(&self, draft: &mut Packing, gone: &mut BTreeSet<usize>) {
         let mut kinds: Vec<Vec<usize>> = Vec::new();
         let mut known: BTreeMap<(TypeIndex, &[ItemCount]), usize> = BTreeMap::new();
@@ -80,7 +82,7 @@ impl PackingInput<'_> {
             }
             kinds[kind].push(at);
         }
-        // If all packings differ, all useful merges were tried.
+        // If all claims differ, all useful merges were tried.
         if kinds.iter().all(|kind| kind.len() < 2) {
             return;
         }
@@ -98,7 +100,7 @@ impl PackingInput<'_> {
                 pairs.extend(savings.collect::<Vec<_>>());
             }
             paired = kinds.len();
-            // Among equal savings, the pair with the smallest claims.
+            // If several pairs have the same savings, the pair with the smallest claims is chosen.
             pairs.retain(|(_, one, other)| claim_pair(&kinds, *one, *other).is_some());
             let most = pairs
                 .iter()
@@ -120,7 +122,7 @@ impl PackingInput<'_> {
         }
     }
 
-    /// Returns these claims merged, if cheaper and valid.
+    /// Returns these claims merged into one, if that is cheaper and valid.
     fn merged_claim(&self, draft: &Packing, which: &[usize]) -> Option<PackedNode> {
         let claims = which.iter().map(|at| &draft.claims[*at]);
         let parts = claims.clone().flat_map(|claim| &claim.parts).copied();
@@ -156,7 +158,7 @@ impl PackingInput<'_> {
     }
 }
 
-/// Returns a remaining claim of each of two kinds.
+/// Returns one remaining claim of each of two groups of identical claims.
 fn claim_pair(kinds: &[Vec<usize>], one: usize, other: usize) -> Option<[usize; 2]> {
     let (last, candidates) = (kinds[other].last()?, kinds[one].iter().rev());
     let first = candidates.copied().find(|at| at != last)?;

@@ -14,14 +14,14 @@ use crate::scheduling::supply::compatible::CompatibleOfferings;
 #[derive(Clone)]
 pub(crate) struct OfferingCache<'g, 'p, 'a> {
     context: &'g PackingContext<'p, 'a>,
-    /// Rows that item groups refer to.
+    /// Compatible offerings to which item groups refer.
     pub(crate) rows: IndexVec<RowIndex, CompatibleOfferings>,
     known_rows: BTreeMap<CompatibleOfferings, RowIndex>,
-    /// Rows by query, template and alternative.
+    /// Indices of compatible offerings, by query, template and alternative.
     row_of: BTreeMap<(OfferingQuery, TemplateIndex, usize), Option<RowIndex>>,
     /// Domains with compatible offerings.
     reach: BTreeMap<(RequirementsIndex, bool), Vec<DomainIndex>>,
-    /// Lowest price for a demand, with unchanged limits.
+    /// Lowest price for a demand, valid while the limits are unchanged.
     prices: BTreeMap<(OfferingQuery, &'p [i64]), Option<f64>>,
     /// The remaining limits for which these prices are valid.
     priced: Option<Ledgers>,
@@ -67,7 +67,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         alternatives.any(|alternative| self.row_for(template, alternative, query).is_some())
     }
 
-    /// Returns the row of an alternative in a pool, or `None` without compatible offerings.
+    /// Returns the compatible offerings of an alternative in a pool, or `None` if there are none.
     pub(crate) fn row_for(
         &mut self,
         template: TemplateIndex,
@@ -84,7 +84,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         row
     }
 
-    /// Returns the row without types whose hosts cannot take a pod of this kind.
+    /// Returns these compatible offerings without the types on which no pod of this kind can run.
     pub(crate) fn row_of_kind(
         &mut self,
         kind: KindIndex,
@@ -107,7 +107,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         any.then(|| self.add_row(offerings))
     }
 
-    /// Returns the index of a row, and adds it if necessary.
+    /// Returns the index of compatible offerings, and adds them if necessary.
     pub(crate) fn add_row(&mut self, row: CompatibleOfferings) -> RowIndex {
         let rows = &mut self.rows;
         *self.known_rows.entry(row).or_insert_with_key(|row| rows.push_and_get_key(row.clone()))
@@ -134,7 +134,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         }
     }
 
-    /// Sets the remaining limits. Prices depend on them and on no other changing state.
+    /// Sets the remaining limits. Prices depend on these limits and on no other changing state.
     pub(crate) fn set_limits(&mut self, ledgers: &Ledgers) {
         if self.priced.as_ref() != Some(ledgers) {
             self.prices.clear();
@@ -185,8 +185,8 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
             let masks = &self.rows[row].masks;
             for at in &node_template.by_least {
                 let shape = &node_template.shapes[*at];
-                // The lowest cost per pod of a type is its cheapest offering divided by the most
-                // pods.
+                // The lowest cost per pod of a type is the price of its cheapest offering, divided
+                // by the highest number of pods.
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                 if least[0].is_some_and(|price| {
                     shape.lowest_price(u64::MAX).map(|price| price / pods.max(1) as f64)
@@ -204,7 +204,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
                 let copies = ledger.allowed_copies(&shape.limited);
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                 let each = price / together.max(1) as f64;
-                // A reservation that does not cover all pods counts only if nothing else fits.
+                // A reservation that does not cover all pods is used only if nothing else fits.
                 let covers = shape.reservation.is_none() || copies.saturating_mul(together) >= pods;
                 let least = &mut least[usize::from(!covers)];
                 if least.is_none_or(|least| each < least) && together > 0 && copies > 0 {

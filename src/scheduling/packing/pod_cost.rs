@@ -11,8 +11,8 @@ use crate::scheduling::problem::resource_vector::{COMMON, copies_that_fit, fits}
 /// Number of evaluated types with a similar ratio of memory to cpu.
 const FRONT_MAX: f64 = 24.0;
 
-/// Returns the counter whose limit per host requires the most hosts, and the number of its pods
-/// that can share a host.
+/// Returns the counter whose limit per node requires the most nodes, and the number of its pods
+/// that may be on the same node.
 pub(crate) fn scarcest_counter(
     input: &PackingInput<'_>,
     group_ids: &[ItemGroupIndex],
@@ -33,7 +33,8 @@ pub(crate) fn scarcest_counter(
     most.map(|(counter, (_, together))| (counter, together))
 }
 
-/// Returns the types to evaluate for each row. Every item group that fits a type fits one of them.
+/// Returns the types to evaluate, by compatible offerings. Every item group that fits any type fits
+/// one of these.
 pub(crate) fn types_to_evaluate(
     input: &PackingInput<'_>,
     group_ids: &[ItemGroupIndex],
@@ -52,7 +53,7 @@ pub(crate) fn types_to_evaluate(
             selected.extend(known.iter().find(|at| has_room(input, **at, group)));
             selected.sort_unstable();
         }
-        // `min_values` may be satisfiable for these pods but not for all that fits a type.
+        // `min_values` may be satisfiable for these pods, but not for all pods that fit on a type.
         if !input.variety.is_empty() && !selected.iter().any(|at| has_room(input, *at, group)) {
             let rows = [&input.rows[group.row]];
             let alone = LaunchQuery::new(input.template, input.variety, &rows, group.demand);
@@ -63,7 +64,7 @@ pub(crate) fn types_to_evaluate(
     types_by_row
 }
 
-/// Returns whether a host of a type has capacity for the pods of a group that start together.
+/// Returns whether a node of a type has capacity for the pods of a group that start together.
 fn has_room(input: &PackingInput<'_>, shape: TypeIndex, group: &ItemGroup<'_>) -> bool {
     let net = input.template.shapes[shape].net.as_deref();
     net.is_some_and(|net| match group.together {
@@ -72,8 +73,8 @@ fn has_room(input: &PackingInput<'_>, shape: TypeIndex, group: &ItemGroup<'_>) -
     })
 }
 
-/// Returns the types of a row that are cheaper than all larger ones, or use less of the limits, by
-/// price.
+/// Returns the compatible types, by price, that are cheaper than all larger types or use less of
+/// the limits.
 fn cost_front(input: &PackingInput<'_>, row: RowIndex, ledger: &Ledger) -> Vec<TypeIndex> {
     let shapes = &input.template.shapes;
     let mut priced: Vec<(f64, TypeIndex)> = Vec::new();
@@ -100,7 +101,7 @@ fn cost_front(input: &PackingInput<'_>, row: RowIndex, ledger: &Ledger) -> Vec<T
     priced.into_iter().map(|(_, at)| at).collect()
 }
 
-/// Returns whether enough types for `min_values` fit everything that fits this type.
+/// Returns whether all pods that fit this type also fit enough other types for `min_values`.
 fn is_varied(input: &PackingInput<'_>, row: RowIndex, shape: TypeIndex, ledger: &Ledger) -> bool {
     let shapes = &input.template.shapes;
     if input.variety.is_empty() || shapes[shape].reservation.is_some() {
@@ -119,11 +120,11 @@ fn is_varied(input: &PackingInput<'_>, row: RowIndex, shape: TypeIndex, ledger: 
     input.variety.are_satisfied_by(input.template, types)
 }
 
-/// Selects from these types, sorted by price, few similar ones per ratio of memory to cpu and of
-/// rare resources. Claims are moved to the best of all types after packing.
+/// Selects a few similar types for each ratio of memory to cpu and of rare resources. The given
+/// types are sorted by price. After packing, claims are moved to the best of all types.
 fn thin_out(input: &PackingInput<'_>, shapes: &[TypeIndex]) -> Vec<TypeIndex> {
     let mut alike: BTreeMap<(i64, &[i64]), Vec<TypeIndex>> = BTreeMap::new();
-    // Reservations are cheap at any size, and may be used up.
+    // Reservations are cheap in any size, and may be used up.
     let (mut kept, bought): (Vec<TypeIndex>, Vec<TypeIndex>) =
         shapes.iter().partition(|at| input.template.shapes[**at].reservation.is_some());
     for at in bought {
@@ -162,9 +163,10 @@ fn amount_of(net: &[i64], axis: usize) -> f64 {
     amount
 }
 
-/// Returns the lowest cost of one of many identical pods if at most `most` share a host; zero if it
-/// fits nowhere. If pods need separate hosts, each costs a host. Reservations cost almost nothing
-/// for some pods and are no measure for others, so they count only for pods without other options.
+/// Returns the lowest cost per pod of many identical pods if at most `most` of them may be on one
+/// node; zero if a pod fits on no node. If pods need separate nodes, each costs a node.
+/// Reservations cost almost nothing for some pods and cannot be used by others, so they are
+/// considered only for pods without other options.
 pub(crate) fn worth_of(
     input: &PackingInput<'_>,
     types_by_row: &BTreeMap<RowIndex, Vec<TypeIndex>>,

@@ -28,13 +28,14 @@ pub(crate) type HostPort = (String, String, u16);
 #[derive(Debug)]
 struct ConstrainedDaemon<'a> {
     set: &'a DaemonSet,
-    /// Group membership of its pods.
+    /// Group membership of the pods of the DaemonSet.
     membership: GroupMembership,
-    /// Groups it has anti-affinity against, with the topology key.
+    /// Groups against which the DaemonSet has anti-affinity, with the topology key.
     away: Vec<(GroupIndex, KeyIndex)>,
-    /// Labels that it requires and that pools set, by alternative. Empty if there are too many.
+    /// Labels that the DaemonSet requires and that pools set, by alternative. Empty if there are
+    /// too many alternatives.
     asks: Vec<Vec<(String, Requirement)>>,
-    /// Keys, except the host, of anti-affinity against existing pods.
+    /// Topology keys, except the host name, of the DaemonSet's anti-affinity against existing pods.
     far: BTreeSet<&'a str>,
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct ConstrainedDaemons<'a>(IndexVec<DaemonIndex, ConstrainedDaemon
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Presence {
     No,
-    /// If the labels that pools leave open have the required values.
+    /// The DaemonSet pod runs if the labels that pools leave open have the required values.
     Labelled,
     Yes,
 }
@@ -61,13 +62,13 @@ impl Presence {
 /// A constrained DaemonSet on the nodes of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DaemonOnType {
-    /// Which daemon.
+    /// Index of the DaemonSet.
     pub(crate) agent: DaemonIndex,
-    /// Whether it runs.
+    /// Whether the DaemonSet runs on nodes of the type.
     pub(crate) sure: Presence,
-    /// Alternatives by which it may run there, one bit each.
+    /// Alternative node requirements with which the DaemonSet may run there, one bit each.
     pub(crate) ways: u64,
-    /// Alternatives by which it runs if open labels have the required values.
+    /// Alternatives with which it runs there if open labels have the required values.
     pub(crate) labelled: u64,
 }
 
@@ -76,7 +77,8 @@ pub(crate) struct DaemonOnType {
 pub(crate) struct DaemonRequirements {
     /// DaemonSets that must not run on a node with a label of this key.
     pub(crate) away: Vec<(DaemonIndex, String)>,
-    /// For each entry, one of these DaemonSets must run there, and the node must have these labels.
+    /// For each entry, one of these DaemonSets must run on the node, and the node must have these
+    /// labels.
     pub(crate) beside: Vec<(Vec<DaemonIndex>, Vec<String>)>,
 }
 
@@ -156,14 +158,14 @@ impl<'a> ConstrainedDaemons<'a> {
         self.0.iter().flat_map(|daemon| daemon.away.iter().copied())
     }
 
-    /// Returns whether a DaemonSet certainly runs on a matching new node, wherever other pods are.
-    /// Pods in conflict with it are not placed there.
+    /// Returns whether a DaemonSet certainly runs on a matching new node, regardless of the
+    /// location of other pods. Pods that conflict with it are not placed there.
     pub(crate) fn is_certain(&self, agent: DaemonIndex) -> bool {
         self.is_certain_on(agent, |_| true)
     }
 
-    /// Returns whether it certainly runs on a node with known possible labels. Other pods matter
-    /// only through these labels.
+    /// Returns whether a DaemonSet certainly runs on a node that may have the labels for which
+    /// `may_have` is true. Other pods are relevant only through these labels.
     pub(crate) fn is_certain_on(
         &self,
         agent: DaemonIndex,
@@ -177,8 +179,8 @@ impl<'a> ConstrainedDaemons<'a> {
             && !spread.any(|spread| spread.is_hard)
     }
 
-    /// Returns whether a possible DaemonSet pod runs on a node, or `None` if it does not. `label`
-    /// returns what is known about a label of the node.
+    /// Returns whether a DaemonSet pod certainly runs on a node, or `None` if it certainly does
+    /// not. `label` returns the known value of a label of the node.
     pub(crate) fn runs_on<'l>(
         &self,
         constrained: &DaemonOnType,
@@ -216,7 +218,7 @@ impl<'a> ConstrainedDaemons<'a> {
         })
     }
 
-    /// Returns whether a label contradicts every alternative of a DaemonSet.
+    /// Returns whether labels contradict every alternative of a DaemonSet.
     fn is_excluded_by(
         &self,
         constrained: &DaemonOnType,
@@ -248,8 +250,8 @@ impl<'a> ConstrainedDaemons<'a> {
         &self.0[agent].set.template.host_ports
     }
 
-    /// Returns node labels that keep off DaemonSets in conflict by anti-affinity or host ports: all
-    /// together, or one by one.
+    /// Returns sets of node labels that exclude DaemonSets in conflict by anti-affinity or host
+    /// ports: first one set that excludes all of them, then one set for each.
     pub(crate) fn evading_requirements(
         &self,
         company: &DaemonRequirements,
@@ -278,7 +280,8 @@ impl<'a> ConstrainedDaemons<'a> {
         evading
     }
 
-    /// Returns the requirements of pods on DaemonSet pods: none in conflict by anti-affinity.
+    /// Returns the requirement that no DaemonSet on the node of the pods conflicts with them by
+    /// anti-affinity.
     pub(crate) fn conflicting_daemons(
         &self,
         rules: &PodConstraints,
@@ -321,8 +324,8 @@ impl<'a> ConstrainedDaemons<'a> {
     }
 }
 
-/// Returns the keys of anti-affinity of a DaemonSet against pending, bound or future pods or
-/// DaemonSet pods.
+/// Returns the topology keys of the anti-affinity of a DaemonSet against pending, bound or future
+/// pods or DaemonSet pods.
 fn distant_anti_affinity<'a>(
     pod: &'a Pod,
     snapshot: &Snapshot<'_>,
@@ -353,8 +356,8 @@ fn distant_anti_affinity<'a>(
     far.into_iter().map(|term| &term.topology_key[..]).collect()
 }
 
-/// Returns whether pools decide a label requirement of a DaemonSet: values other than the required
-/// ones exist. A new node never has the name of an existing node.
+/// Returns whether pools decide if a label satisfies a requirement of a DaemonSet: the label can
+/// have values other than the required ones. A new node never has the name of an existing node.
 fn is_set_by_pools(key: &str, requirement: &Requirement) -> bool {
     let is_settled = key == NODE_NAME && requirement.allows_absence();
     !is_settled && !is_well_known(key) && requirement.negated().is_some()
@@ -392,8 +395,8 @@ fn pool_label_requirements(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requir
 }
 
 impl DaemonRequirements {
-    /// Returns the DaemonSet that rejects pods on a node with these certain DaemonSet pods. `label`
-    /// returns whether the node has a label, if known.
+    /// Returns the DaemonSet that rejects pods on a node where these DaemonSet pods certainly run.
+    /// `label` returns whether the node has a label, if known.
     pub(crate) fn blocking_daemon(
         &self,
         overhead: &[DaemonOnType],

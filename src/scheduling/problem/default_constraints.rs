@@ -1,5 +1,5 @@
-//! Default topology spread of pods without their own: as kube-scheduler is configured, over the
-//! pods that the same selectors match.
+//! Default topology spread of pods that define none. The constraints come from the configuration of
+//! kube-scheduler, and count the pods that the same selectors match.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::state::snapshot::Snapshot;
 pub(crate) struct DefaultConstraints<'a> {
     configured: &'a [TopologySpread],
     selectors: &'a WorkloadSelectors,
-    /// By ordinal of namespace and labels, and by controller.
+    /// Ordinal of the default spread, by ordinal of namespace and labels, and by controller.
     deduced: BTreeMap<(usize, Option<&'a Owner>), Option<usize>>,
     by_selector: BTreeMap<Selector, usize>,
     all: Vec<Vec<TopologySpread>>,
@@ -31,8 +31,9 @@ impl<'a> DefaultConstraints<'a> {
         }
     }
 
-    /// Returns the ordinal of the default spread of a pod, or `None` if it has its own or no
-    /// selector matches. Source: kube-scheduler, PodTopologySpread, `buildDefaultConstraints`.
+    /// Returns the ordinal of the default spread of a pod, or `None` if the pod has its own spread
+    /// or no selector matches. Source: kube-scheduler, PodTopologySpread,
+    /// `buildDefaultConstraints`.
     pub(crate) fn ordinal_for(&mut self, pod: &'a Pod, labels: usize) -> Option<usize> {
         if self.configured.is_empty() || !pod.spread.is_empty() {
             return None;

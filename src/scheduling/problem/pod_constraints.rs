@@ -7,8 +7,8 @@ use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::selector::Selector;
 use crate::scheduling::index::{GroupIndex, IndexVec, KeyIndex};
 
-/// Required pod affinity: the domain of each key contains a pod of the group. The first pod may
-/// start anywhere if it is a member of the group.
+/// Required pod affinity: the domain of each key contains a pod of the group. The first pod may be
+/// placed anywhere if it is a member of the group itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AffinityTerm {
     pub(crate) group: GroupIndex,
@@ -20,7 +20,7 @@ pub(crate) struct AffinityTerm {
 pub(crate) struct AntiAffinityTerm {
     pub(crate) group: GroupIndex,
     pub(crate) key: KeyIndex,
-    /// Whether it is required or preferred.
+    /// Whether the anti-affinity is required or preferred.
     pub(crate) is_hard: bool,
 }
 
@@ -29,16 +29,16 @@ pub(crate) struct AntiAffinityTerm {
 pub(crate) struct SpreadConstraint {
     pub(crate) group: GroupIndex,
     pub(crate) key: KeyIndex,
-    /// By how many a place may lead the emptiest.
+    /// By how many pods a domain may exceed the domain with the fewest pods.
     pub(crate) skew: u32,
     /// If there are fewer domains than `minDomains`, the minimum count is zero.
     pub(crate) least: u32,
     /// Whether the selector is empty. kube-scheduler then treats the pod as selected but counts no
     /// pods (`countPodsMatchSelector`).
     pub(crate) is_vacant: bool,
-    /// Whether only nodes that match the node affinity of the pod count.
+    /// Whether only those nodes are included that match the node affinity of the pod.
     pub(crate) affinity: bool,
-    /// Whether only nodes whose taints the pod tolerates count.
+    /// Whether only those nodes are included whose taints the pod tolerates.
     pub(crate) taints: bool,
 }
 
@@ -110,20 +110,20 @@ impl PodConstraints {
         }
     }
 
-    /// Returns the groups it selects.
+    /// Returns the groups that the topology rules select.
     pub(crate) fn selected_groups(&self) -> impl Iterator<Item = GroupIndex> {
         let near = self.near.iter().map(|term| term.group);
         let away = self.away.iter().map(|term| term.group);
         near.chain(away).chain(self.even.iter().map(|constraint| constraint.group))
     }
 
-    /// Returns whether it has no rules.
+    /// Returns whether the kind has no topology rules.
     pub(crate) fn is_empty(&self) -> bool {
         self.near.is_empty() && self.away.is_empty() && self.even.is_empty()
     }
 }
 
-/// Selects pods that every term matches, on any node.
+/// Selects pods that match every term, on any node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PodMatcher(Vec<PodTerm>);
 
@@ -138,7 +138,7 @@ impl PodMatcher {
         Self(terms)
     }
 
-    /// Returns a label that all selected pods have, with its possible values.
+    /// Returns a label that all selected pods have, with the possible values of the label.
     fn common_label(&self) -> Option<(&str, &BTreeSet<String>)> {
         let selector = self.0.first()?.selector.as_ref()?;
         let mut expressions = selector.expressions().iter();
@@ -158,11 +158,11 @@ pub(crate) struct PodGroups {
     by_label: BTreeMap<String, BTreeMap<String, Vec<GroupIndex>>>,
     /// All other groups.
     unlabelled: Vec<GroupIndex>,
-    /// Topology keys; the first is the host's name.
+    /// Topology keys; the first is the host name.
     pub(crate) keys: IndexVec<KeyIndex, String>,
 }
 
-/// Of which groups some pods are members.
+/// For each group, whether the given pods are members.
 pub(crate) type GroupMembership = IndexVec<GroupIndex, bool>;
 
 /// Ordinal of the host name key.

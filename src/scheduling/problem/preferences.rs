@@ -24,9 +24,9 @@ pub(super) struct PodShapeKey<'a> {
     pub(super) anti_affinity: &'a [PodTerm],
     pub(super) preferred_affinity: &'a [Preferred<PodTerm>],
     pub(super) preferred_anti_affinity: &'a [Preferred<PodTerm>],
-    /// The ordinal of its default topology spread, if it has none of its own.
+    /// The ordinal of the pod's default topology spread, if the pod has none of its own.
     pub(super) by_default: Option<usize>,
-    /// The namespace, which matters for topology spread. Otherwise empty.
+    /// The namespace if it is relevant for topology spread, otherwise empty.
     pub(super) namespace: &'a str,
     pub(super) node_affinity: &'a [Requirements],
     pub(super) preferred_nodes: &'a [Preferred<Requirements>],
@@ -63,8 +63,8 @@ impl<'a> PodShapeKey<'a> {
         }
     }
 
-    /// Returns the requirements with all preferences, then with one preference less each time.
-    /// Source: spec/scheduling.md §2.7; preferred node affinity is relaxed term by term.
+    /// Returns the requirements with all preferences, then with one more preference relaxed each
+    /// time. Source: spec/scheduling.md §2.7; preferred node affinity is relaxed term by term.
     pub(super) fn relaxation_levels(
         &self,
         policy: PreferencePolicy,
@@ -113,7 +113,7 @@ impl<'a> PodShapeKey<'a> {
     }
 }
 
-/// Returns the terms of preferences, heaviest first, or nothing if they are ignored.
+/// Returns the terms of preferences, heaviest first, or nothing if preferences are ignored.
 fn heaviest_first<T>(preferences: &[Preferred<T>], ignore: bool) -> Vec<&T> {
     let mut sorted: Vec<&Preferred<T>> = preferences.iter().filter(|_| !ignore).collect();
     sorted.sort_by_key(|preference| std::cmp::Reverse(preference.weight));
@@ -121,7 +121,8 @@ fn heaviest_first<T>(preferences: &[Preferred<T>], ignore: bool) -> Vec<&T> {
     sorted.map(|preference| &preference.term).collect()
 }
 
-/// Returns the terms without the first `to_relax`, from which it subtracts their number.
+/// Returns the terms without the first `to_relax`, and subtracts the number of omitted terms from
+/// `to_relax`.
 fn drop_first<'t, T>(terms: &'t [T], to_relax: &mut usize) -> &'t [T] {
     let relaxed = terms.len().min(*to_relax);
     *to_relax -= relaxed;

@@ -9,7 +9,7 @@ use crate::state::snapshot::VolumeRequirements;
 /// The supply of an unlimited resource, larger than any demand.
 const UNLIMITED: i64 = i64::MAX / 4;
 
-/// Resources of every node come first; the others are rare.
+/// Resources that every node has come first; the others are rare.
 pub(crate) const COMMON: usize = 4;
 
 /// Names of the relevant resources. Quantities are vectors in this order.
@@ -17,7 +17,7 @@ pub(crate) const COMMON: usize = 4;
 pub(crate) struct ResourceIndex(Vec<String>);
 
 impl ResourceIndex {
-    /// Collects the requested names after the common ones.
+    /// Collects the common resource names, then the other requested ones.
     pub(crate) fn from_names<'a>(names: impl Iterator<Item = (&'a String, &'a i64)>) -> Self {
         let first: [&str; COMMON] = ["cpu", "memory", "ephemeral-storage", "pods"];
         let mut extended = BTreeSet::new();
@@ -27,8 +27,8 @@ impl ResourceIndex {
         Self(all.map(str::to_owned).collect())
     }
 
-    /// Returns the supply, or `None` if a quantity is negative, so nothing fits. Attachable volumes
-    /// without a known limit are unlimited.
+    /// Returns the supply, or `None` if a quantity is negative, so that nothing fits. Attachable
+    /// volumes without a known limit are unlimited.
     pub(crate) fn supply_of(&self, resources: &Resources) -> Option<Vec<i64>> {
         let is_valid = resources.iter().all(|(_, amount)| amount >= 0);
         is_valid.then(|| self.amounts_of(resources).collect())
@@ -47,7 +47,7 @@ impl ResourceIndex {
         })
     }
 
-    /// Returns the demand. Negative quantities count as zero.
+    /// Returns the demand. Negative quantities are treated as zero.
     pub(crate) fn demand_of(
         &self,
         resources: &Resources,

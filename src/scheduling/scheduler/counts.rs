@@ -1,4 +1,4 @@
-//! Counts of the claims of a plan, and their check.
+//! Counts the claims of a plan in the topology state, and checks the number of pods.
 
 use super::Scheduler;
 use crate::scheduling::packing::daemon_counts::count_daemons;

@@ -1,4 +1,4 @@
-//! Determines which offerings of a pool a class of pods may use, or why none.
+//! Determines which offerings of a pool a class of pods may use, or why it may use none.
 
 use crate::model::requirement::{Incompatible, Requirement};
 use crate::model::taint::Taint;
@@ -18,7 +18,7 @@ pub(crate) struct CompatibleOfferings {
 /// Whether nodes of a type match label requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LabelMatch {
-    /// By the type and the pool.
+    /// Result for the labels that the type and the pool decide.
     pub(super) pass: Match,
     /// Result by offering, one bit each.
     pub(super) offers: u64,
@@ -41,6 +41,6 @@ impl LabelMatch {
 pub(crate) enum Incompatibility {
     /// A taint is not tolerated.
     Taint(Taint),
-    /// A label cannot be as wanted.
+    /// A label cannot have a required value.
     Label(Incompatible),
 }

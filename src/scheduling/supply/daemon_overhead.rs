@@ -16,22 +16,22 @@ use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::daemon_constraints::{DaemonOnType, HostPort, Presence};
 use crate::scheduling::problem::preferences::label_alternatives;
 
-/// A daemon as a pool's nodes would carry it.
+/// A DaemonSet as it would run on the nodes of a pool.
 struct Daemon<'a> {
-    /// Its index among constrained DaemonSets, whether it runs unconditionally, and the
+    /// The index among constrained DaemonSets, whether the DaemonSet runs unconditionally, and the
     /// alternatives that no pool label excludes.
     agent: Option<(DaemonIndex, bool, u64)>,
     /// Alternative node requirements that the pool does not decide, with their indices.
     alternatives: Vec<(usize, Requirements)>,
     requests: Resources,
     ports: &'a BTreeSet<HostPort>,
-    /// Whether they depend on the offering, such as its zone.
+    /// Whether these requirements depend on the offering, such as its zone.
     by_offering: bool,
 }
 
 /// DaemonSets that may run on nodes of a pool.
 pub(crate) struct PoolDaemons<'a> {
-    /// Possible labels of its nodes.
+    /// Possible labels of the nodes of the pool.
     pub(super) side: &'a Requirements,
     daemons: Vec<Daemon<'a>>,
 }
@@ -42,9 +42,9 @@ pub(crate) type DaemonSelection = Vec<(usize, bool)>;
 /// DaemonSet overhead of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DaemonOverhead {
-    /// Their requests.
+    /// Requests of the DaemonSet pods.
     pub(crate) requests: Resources,
-    /// Their host ports.
+    /// Host ports of the DaemonSet pods.
     pub(crate) ports: BTreeSet<HostPort>,
     /// Host ports of DaemonSets that are not constrained.
     pub(crate) settled_ports: BTreeSet<HostPort>,
@@ -62,7 +62,7 @@ impl<'a> PoolDaemons<'a> {
         sets: &[&'a DaemonSet],
     ) -> Self {
         let mut started = side.clone();
-        // A daemon may wait for a node to be ready for it; it will be.
+        // A DaemonSet may require a ready node; the node will be ready.
         for key in [REGISTERED, INITIALIZED] {
             started.add(key, Requirement::is_in(["true"]));
         }
@@ -105,8 +105,8 @@ impl<'a> PoolDaemons<'a> {
         }
     }
 
-    /// Returns the DaemonSets of a type for any offering; `true` for those that do not depend on
-    /// it.
+    /// Returns the DaemonSets of a type for any offering; `true` for DaemonSets that do not depend
+    /// on the offering.
     pub(crate) fn of_type(&self, node_type: &InstanceType) -> DaemonSelection {
         let all = self.daemons.iter().enumerate();
         all.filter(|(_, daemon)| {
@@ -155,7 +155,7 @@ impl<'a> PoolDaemons<'a> {
         overhead
     }
 
-    /// Returns a constrained DaemonSet on such a node.
+    /// Returns the presence of a constrained DaemonSet on nodes of a type with an offering.
     fn constrained_daemon(
         &self,
         daemon: &Daemon<'_>,
@@ -191,7 +191,7 @@ impl<'a> PoolDaemons<'a> {
         Some(DaemonOnType {
             agent,
             sure: if is_certain { sure } else { Presence::No },
-            // If one alternative has no label requirements, the others do not matter.
+            // If one alternative has no label requirements, the others are irrelevant.
             ways: if ways & unasked == 0 { ways } else { u64::MAX },
             labelled: if sure == Presence::Labelled { labelled } else { 0 },
         })
@@ -212,7 +212,7 @@ impl<'a> PoolDaemons<'a> {
                 return Presence::from_bool(wanted.allows_value("true"));
             }
             let is_of_type = node_type.requirements.get(key).is_some();
-            // Only instances set this label, so no pool can.
+            // Only instances have this label, so no pool can set it.
             if !is_of_type && self.side.get(key).is_some() && is_well_known(key) {
                 return Presence::No;
             }

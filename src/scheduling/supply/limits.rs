@@ -1,4 +1,5 @@
-//! Limits that apply to the nodes of a pool: its own and those that it shares with other pools.
+//! Limits that apply to the nodes of a pool: those of the pool itself, and those that all pools
+//! have in common.
 
 use crate::model::fleet::FleetView;
 use crate::model::pool::{Limits, Pool};
@@ -25,21 +26,21 @@ pub(crate) const RESERVATIONS_MAX: usize = 256;
 /// A limit on one resource, or on the number of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit<'a> {
-    /// Its scope.
+    /// The scope of the limit.
     pub(crate) scope: LimitScope,
     /// The resource. `None` means the number of nodes.
     pub(crate) resource: Option<&'a str>,
     /// The limit.
     pub(crate) most: i64,
-    /// The share of this cluster: what other clusters leave.
+    /// The part of the limit that other clusters leave to this cluster.
     pub(crate) share: i64,
     /// Why nothing may be launched under this limit now.
     pub(crate) closed: Option<&'a str>,
 }
 
 impl Limit<'_> {
-    /// Returns how much these nodes use. For reservations, the remainder is already known, and
-    /// nodes outside of them use nothing.
+    /// Returns how much of the limit these nodes use. For reservations, the remainder is already
+    /// known, and nodes without the reservation use nothing of it.
     pub(crate) fn usage_of(&self, capacity: &Resources, nodes: usize) -> i64 {
         match (self.scope, self.resource) {
             (LimitScope::Reservation, _) => 0,
@@ -48,7 +49,7 @@ impl Limit<'_> {
         }
     }
 
-    /// Returns whether every type uses the same quantity of it.
+    /// Returns whether nodes of every type use the same quantity of the limit.
     pub(crate) fn is_independent_of_type(&self) -> bool {
         self.scope == LimitScope::Reservation || self.resource.is_none()
     }

@@ -22,7 +22,7 @@ pub(crate) struct MinValues<'v> {
     wanted: Vec<(&'v str, usize)>,
 }
 
-/// Values seen so far.
+/// Label values of the types that were added so far.
 #[derive(Clone, Debug)]
 pub(crate) struct ValuesSeen<'v> {
     values: Vec<BTreeSet<&'v str>>,
@@ -75,7 +75,7 @@ impl<'v> MinValues<'v> {
         new
     }
 
-    /// Returns whether all minimums are reached.
+    /// Returns whether the number of values reaches all minimums.
     pub(crate) fn is_enough(&self, seen: &ValuesSeen<'v>) -> bool {
         let mut all = self.wanted.iter().zip(&seen.values);
         all.all(|((_, least), seen)| seen.len() >= *least)
@@ -128,8 +128,8 @@ pub(crate) fn template_of<'a>(
     template
 }
 
-/// Raises the limit usage of every type to that of the types required for `min_values`: the
-/// cheapest that are at least as large.
+/// Raises the limit usage of every type to that of the types required for `min_values`. These are
+/// the cheapest types that are at least as large.
 fn raise_limit_usage(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
     let current = &*template;
     let variety = MinValues::from_template(current, policy);

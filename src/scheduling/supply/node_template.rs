@@ -1,4 +1,4 @@
-//! The supply of one pool: instance types less their DaemonSet overhead, and which pods may use
+//! The supply of one pool: instance types minus their DaemonSet overhead, and which pods may use
 //! which offering.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,27 +38,27 @@ use crate::state::unavailable_offerings::UnavailableOfferings;
 const OFFERS_MAX: usize = 64;
 
 /// An instance type as used by a pool. Reserved capacity of a type is a separate option, so that
-/// all offerings of an option count towards the same limits. Offerings with different DaemonSets
-/// are separate options, too, so that all have the same overhead.
+/// the same limits apply to all offerings of an option. Offerings with different DaemonSets are
+/// separate options, too, so that all have the same overhead.
 #[derive(Clone, Debug)]
 pub(crate) struct TypeOption<'a> {
     /// The type.
     pub(crate) instance_type: &'a InstanceType,
     /// Resources for pods. `None` if DaemonSets exceed the type.
     pub(crate) net: Option<Vec<i64>>,
-    /// Its daemons.
+    /// DaemonSets on nodes of this type, and their requests.
     pub(crate) overhead: DaemonOverhead,
     /// Available offerings, cheapest first, at most `OFFERS_MAX`.
     pub(crate) offers: Vec<&'a Offering>,
     /// Offerings that are unavailable after failed launches.
     pub(crate) held: Vec<&'a Offering>,
-    /// Index of the reservation of all its offerings, if any.
+    /// Index of the reservation to which all offerings of the option belong, if any.
     pub(crate) reservation: Option<usize>,
-    /// Limit usage of a node, in the order of the limits of the template. For reservations, only
-    /// its own is used.
+    /// Limit usage of a node, in the order of the limits of the template. Of the reservations, a
+    /// node uses only its own.
     pub(crate) capacity: Vec<i64>,
-    /// Limit usage of a claim with this planned type. It is higher than `capacity` if larger types
-    /// must be among its alternatives.
+    /// Limit usage of a claim with this planned type. The usage is higher than `capacity` if the
+    /// alternatives of the claim must include larger types.
     pub(crate) limited: Vec<i64>,
 }
 
@@ -67,15 +67,15 @@ pub(crate) struct TypeOption<'a> {
 pub(crate) struct NodeTemplate<'a> {
     /// The pool.
     pub(crate) pool: &'a Pool,
-    /// Why no node can be launched at all, if so.
+    /// Why no node can be launched at all. `None` if nodes can be launched.
     pub(crate) fault: Option<&'a str>,
     /// Known zone IDs.
     zone_ids: &'a BTreeMap<Zone, String>,
-    /// Limits of its nodes: of the pool, then shared.
+    /// Limits of the nodes of the pool: first those of the pool, then shared limits.
     pub(crate) limits: Vec<Limit<'a>>,
-    /// Possible labels of its nodes.
+    /// Possible labels of the nodes of the pool.
     pub(crate) side: Requirements,
-    /// Reservations with their remainder, by ID; equal for all templates.
+    /// Reservations with their remaining instances, by ID; equal for all templates.
     pub(crate) reservations: Vec<Reservation>,
     /// Usable types by name, unreserved first.
     pub(crate) shapes: IndexVec<TypeIndex, TypeOption<'a>>,
@@ -165,7 +165,8 @@ impl<'a> NodeTemplate<'a> {
         }
     }
 
-    /// Returns why no pod can use the pool, if so: its node class, or its own requirements.
+    /// Returns why no pod can use the pool: its node class, or its own requirements. `None` if pods
+    /// can use it.
     pub(crate) fn unusable(&self) -> Option<Rejection> {
         let text = "no instance type satisfies the pool's own requirements";
         match self.fault {
@@ -175,8 +176,8 @@ impl<'a> NodeTemplate<'a> {
         }
     }
 
-    /// Returns the types with offerings by lowest price, skipping a prefix of types too small for
-    /// this demand.
+    /// Returns the types with offerings, by lowest price. Types at the start that are too small for
+    /// this demand are skipped.
     pub(crate) fn types_by_price_for(&self, demand: &[i64]) -> &[TypeIndex] {
         let first = self
             .most_by_least
@@ -322,7 +323,7 @@ impl<'a> NodeTemplate<'a> {
             && wants.company.is_satisfied(&shape.overhead.agents, |key| self.has_label(shape, key))
     }
 
-    /// Returns whether only the pool sets a label, including which of several values.
+    /// Returns whether the pool alone sets a label, and thus chooses one of several values.
     pub(crate) fn is_pool_choice(&self, key: &str) -> bool {
         let values = self.side.get(key).and_then(Requirement::values);
         let several = values.is_some_and(|values| values.len() > 1);
@@ -370,7 +371,8 @@ impl<'a> NodeTemplate<'a> {
         LabelMatch { pass, offers: shape.allowed_offerings(&asks) }
     }
 
-    /// Returns whether a label is decided neither by the pool nor by every given type.
+    /// Returns whether the pool leaves a label open, and at least one of these types also leaves it
+    /// open.
     fn leaves_open(&self, key: &str, masks: &[u64]) -> bool {
         let side = self.side.get(key);
         let is_absent = side.is_none() && !is_well_known(key);
@@ -412,13 +414,13 @@ impl<'a> TypeOption<'a> {
                     continue;
                 }
             }
-            // DaemonSets of one offering, if they depend on it.
+            // DaemonSets of each offering, if the DaemonSets depend on the offering.
             let of_offering =
                 varies.then(|| daemons.of_offering(&selection, instance_type, offering));
             let key = (place, of_offering);
             sorted.entry(key).or_default().push(offering);
         }
-        // Unavailable offerings are reported, too.
+        // Unavailable offerings are kept for reports.
         if sorted.keys().all(|(place, _)| place.is_some()) {
             sorted.insert((None, None), Vec::new());
         }
@@ -445,7 +447,7 @@ impl<'a> TypeOption<'a> {
             .collect()
     }
 
-    /// Adds the available ones of these offerings.
+    /// Adds these offerings, separated into available and unavailable ones.
     fn set_offerings(
         &mut self,
         mut wanted: Vec<&'a Offering>,
@@ -457,7 +459,7 @@ impl<'a> TypeOption<'a> {
         wanted.sort_by_key(|offering| (offering.price, &offering.zone, offering.capacity_type));
         let (held, offers) = wanted
             .into_iter()
-            // Usually none is, and a plan checks every offering.
+            // Usually no offering is unavailable, and a plan checks every offering.
             .partition(|offering| {
                 !holds.is_empty()
                     && (holds.is_held(class, &self.offering_key(offering), now)
@@ -467,23 +469,23 @@ impl<'a> TypeOption<'a> {
         self.offers.truncate(OFFERS_MAX);
     }
 
-    /// Returns the key of one of its offerings.
+    /// Returns the key of one offering of this type.
     pub(crate) fn offering_key(&self, offering: &Offering) -> OfferingKey {
         offering.key(&self.instance_type.name)
     }
 
-    /// Returns whether it has enough resources for a demand after DaemonSets.
+    /// Returns whether the type has enough resources for a demand after DaemonSets.
     pub(crate) fn can_hold(&self, demand: &[i64]) -> bool {
         self.net.as_deref().is_some_and(|net| fits(net, demand))
     }
 
-    /// Returns whether its labels can satisfy the requirements; `of_types` is the result of
-    /// [`type_requirements`].
+    /// Returns whether the labels of the type can satisfy the requirements; `of_types` is the
+    /// result of [`type_requirements`].
     pub(crate) fn matches_labels(&self, of_types: &Requirements) -> Result<(), Incompatible> {
         self.instance_type.requirements.check_intersection(of_types)
     }
 
-    /// Returns the labels that its type defines.
+    /// Returns the labels that the type defines.
     fn label_keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.instance_type.requirements.iter().map(|(key, _)| key)
     }
@@ -495,7 +497,7 @@ impl<'a> TypeOption<'a> {
         }
     }
 
-    /// All its offers.
+    /// All offerings of the type, one bit each.
     pub(crate) fn all_offerings(&self) -> u64 {
         let unused = OFFERS_MAX.saturating_sub(self.offers.len());
         let unused = u32::try_from(unused).ok();
@@ -540,7 +542,7 @@ fn offerings_by_price(shapes: &IndexVec<TypeIndex, TypeOption<'_>>) -> Vec<(Type
         .iter_enumerated()
         .flat_map(|(index, shape)| (0..shape.offers.len()).map(move |bit| (index, bit)))
         .collect();
-    // Shapes are by name, so their places order as their names do.
+    // Type options are sorted by name, so the order of their indices is that of their names.
     all.sort_by_cached_key(|(index, bit)| {
         let offer = shapes[*index].offers[*bit];
         (offer.price, &offer.zone, *index, offer.capacity_type)

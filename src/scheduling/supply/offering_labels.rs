@@ -30,7 +30,7 @@ pub(in crate::scheduling) fn is_launch_label(key: &str) -> bool {
     OF_LAUNCHES.contains(&key)
 }
 
-/// Returns whether the type decides a label, not the pool or the offering.
+/// Returns whether the type decides a label, and neither the pool nor the offering does.
 pub(in crate::scheduling) fn is_type_label(key: &str) -> bool {
     !is_pool_label(key) && !is_offering_label(key)
 }
@@ -43,7 +43,7 @@ pub(in crate::scheduling) fn is_decided(requirement: &Requirement) -> bool {
     }
 }
 
-/// Returns the requirements that types decide, not the pool or the offering.
+/// Returns the requirements on labels that types decide, and neither pools nor offerings do.
 pub(in crate::scheduling) fn type_requirements(labels: &Requirements) -> Requirements {
     select_keys(labels, is_type_label)
 }

@@ -1,4 +1,4 @@
-//! Per-host constraints as counters: host ports, and topology rules whose domain is the host.
+//! Per-node constraints as counters: host ports, and topology rules whose key is the host name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +9,25 @@ use crate::scheduling::problem::{Problem, is_port_conflict};
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::scheduling::topology::{DomainCounter, Topology, TopologyCheck};
 
-/// Per-host constraints of a kind of pods, and its increments.
+/// Per-node constraints of a kind of pods, and the counters that its pods increment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeConstraints {
-    /// A counter and its maximum when a pod is added.
+    /// A counter, and its maximum value before a pod is added.
     pub(crate) limits: Vec<(usize, u32)>,
     /// Counters that a pod increments.
     pub(crate) adds: Vec<usize>,
-    /// Counters that must not be zero on the host, and whether the pod may be the first anywhere.
+    /// Counters that must not be zero on the node, and whether the pod may be the first matching
+    /// pod anywhere.
     pub(crate) needs: Vec<(usize, bool)>,
 }
 
 impl NodeConstraints {
-    /// Returns whether pods have no per-host constraints or increments.
+    /// Returns whether pods have no per-node constraints or increments.
     pub(crate) fn is_empty(&self) -> bool {
         self.limits.is_empty() && self.adds.is_empty() && self.needs.is_empty()
     }
 
-    /// Returns how many more pods a host with these counts accepts, up to `max_pods`.
+    /// Returns how many more pods a node with these counts accepts, at most `max_pods`.
     pub(crate) fn remaining_pods(&self, counts: &[u32], max_pods: u64) -> u64 {
         let mut room = max_pods;
         for (counter, max) in &self.limits {
@@ -45,12 +46,12 @@ impl NodeConstraints {
         }
     }
 
-    /// Returns whether pods require others of their own kind, of which none exist.
+    /// Returns whether pods require other pods of their own kind, and none of these exist.
     pub(crate) fn is_self_affine(&self) -> bool {
         !self.needs.is_empty() && self.needs.iter().all(|(_, first)| *first)
     }
 
-    /// Returns whether the required pods are on a host with these counts.
+    /// Returns whether the required pods are on a node with these counts.
     pub(crate) fn is_met(&self, counts: &[u32]) -> bool {
         self.needs.iter().all(|(counter, _)| counts[*counter] > 0)
     }
@@ -64,19 +65,20 @@ impl NodeConstraints {
     }
 }
 
-/// DaemonSet pods of a host by pool, type and counter.
+/// DaemonSet pods of a node by pool, type and counter.
 pub(crate) type DaemonCounts =
     IndexVec<TemplateIndex, IndexVec<TypeIndex, BTreeMap<CounterIndex, u32>>>;
 
 /// Types with capacity for at least one pod after DaemonSets, by pool.
 type FeasibleTypes = IndexVec<TemplateIndex, IndexVec<TypeIndex, bool>>;
 
-/// Per-host constraints of all kinds.
+/// Per-node constraints of all kinds.
 #[derive(Debug)]
 pub(crate) struct NodeConstraintTable {
-    /// Constraints on a new host by kind.
+    /// Constraints on a new node by kind.
     pub(crate) shares: IndexVec<KindIndex, NodeConstraints>,
-    /// Constraints by kind if every host gets an equal share, so the emptiest host has as many.
+    /// Constraints by kind if every node gets the same number of pods, so the emptiest node has as
+    /// many.
     pub(crate) level: IndexVec<KindIndex, NodeConstraints>,
     /// Number of counters.
     pub(crate) counters: usize,
@@ -84,10 +86,10 @@ pub(crate) struct NodeConstraintTable {
     roomy: IndexVec<KindIndex, Option<FeasibleTypes>>,
 }
 
-/// DaemonSet pods of new hosts if the emptiest host has fewer.
+/// DaemonSet pods of new nodes if the emptiest node has fewer.
 struct DaemonSkew<'c> {
     daemon_overheads: &'c DaemonCounts,
-    /// Minimum count over hosts, by counter.
+    /// Minimum count over nodes, by counter.
     least: BTreeMap<CounterIndex, u32>,
 }
 
@@ -111,22 +113,22 @@ impl<'c> DaemonSkew<'c> {
         Self { daemon_overheads, least }
     }
 
-    /// Returns by how many a host with these DaemonSet pods exceeds the emptiest one before it has
-    /// any pods.
+    /// Returns by how many pods a node with these DaemonSet pods exceeds the node with the fewest
+    /// before other pods are added.
     fn skew_of(&self, overhead: &BTreeMap<CounterIndex, u32>, tally: CounterIndex) -> u32 {
         let least = self.least.get(&tally).copied().unwrap_or(0);
         let count = overhead.get(&tally).copied().unwrap_or(0);
         count.saturating_sub(least)
     }
 
-    /// Returns the remaining skew after DaemonSet pods on any host with capacity for a pod.
+    /// Returns the remaining skew after DaemonSet pods on any node with capacity for a pod.
     fn remaining_skew(&self, tally: CounterIndex, max_skew: u32) -> u32 {
         let ahead = self.daemon_overheads.iter().flatten();
         let ahead = ahead.map(|overhead| self.skew_of(overhead, tally));
         max_skew - ahead.filter(|skew| *skew <= max_skew).max().unwrap_or(0)
     }
 
-    /// Returns the types whose DaemonSet pods do not exceed the skew.
+    /// Returns the types with DaemonSet pods that do not exceed the skew.
     fn feasible_types(&self, checks: &[TopologyCheck]) -> Option<FeasibleTypes> {
         let even = checks.iter().filter_map(|check| match check {
             TopologyCheck::Even { tally, skew, adds, .. } if self.least.contains_key(tally) => {
@@ -150,7 +152,7 @@ impl<'c> DaemonSkew<'c> {
 }
 
 impl NodeConstraintTable {
-    /// Returns whether pods of a kind may be spread over hosts of a type.
+    /// Returns whether pods of a kind may be spread over nodes of a type.
     pub(crate) fn is_feasible(
         &self,
         kind: KindIndex,
@@ -166,8 +168,8 @@ impl NodeConstraintTable {
         self.roomy[kind].is_some()
     }
 
-    /// Builds the counters of a problem. Bound pods determine whether affinity has started.
-    /// DaemonSet pods of new hosts count if the emptiest host may have fewer.
+    /// Builds the counters of a problem. Bound pods determine whether the first pod of an affinity
+    /// group exists. DaemonSet pods of new nodes are counted if the emptiest node may have fewer.
     pub(crate) fn new(
         problem: &Problem<'_>,
         topology: &Topology,
@@ -246,11 +248,11 @@ impl NodeConstraints {
                 self.limits.extend(counters.get(tally).map(|counter| (*counter, 0)));
             }
             TopologyCheck::Even { tally, skew, adds, .. } => {
-                // A new host has no such pods, so the minimum is zero.
+                // A new node has no such pods, so the minimum is zero.
                 let max_count = ahead.remaining_skew(*tally, skew.saturating_sub(*adds));
                 self.limits.extend(counters.get(tally).map(|counter| (*counter, max_count)));
             }
-            // The DaemonSet pod that satisfies it runs before any pod.
+            // The DaemonSet pod that satisfies this check runs before any other pod.
             TopologyCheck::Near { beside: true, .. } => {}
             TopologyCheck::Near { tallies, first, .. } => {
                 let begins = *first && tallies.iter().all(|tally| board.total_of(*tally) == 0);

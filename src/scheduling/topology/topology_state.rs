@@ -1,4 +1,4 @@
-//! Locations with their domains and counts, and whether one more pod may be placed there.
+//! Locations with their domains and pod counts, and whether one more pod may be placed there.
 //!
 //! The rules are those of kube-scheduler's PodTopologySpread and InterPodAffinity filters, not
 //! Karpenter's. Domains are those of existing nodes. A pod is checked against the counts at the
@@ -12,11 +12,11 @@ use crate::scheduling::index::{
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::topology::{DomainCounter, NodeFilter, Topology, TopologyCheck};
 
-/// Whether a location counts.
+/// Whether a location matches a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Match {
     No,
-    /// It depends on the outcome of an in-flight node.
+    /// The result depends on the launch of an in-flight node.
     Maybe,
     Yes,
 }
@@ -27,7 +27,7 @@ impl Match {
     }
 }
 
-/// No domain: the location lacks the label, or its value is unknown.
+/// No domain: the location lacks the label, or the value of the label is unknown.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// An undecided domain: the location will have one of several values.
@@ -38,7 +38,7 @@ pub(crate) const UNSETTLED: u32 = u32::MAX - 1;
 pub(crate) struct Locations {
     places: IndexVec<KeyIndex, IndexVec<LocationIndex, u32>>,
     passes: IndexVec<FilterIndex, IndexVec<LocationIndex, Match>>,
-    /// Values of each key, except the host, with their domain number.
+    /// Values of each key, except the host name, with their domain number.
     values: IndexVec<KeyIndex, BTreeMap<String, u32>>,
     /// Number of domains of each key.
     counts: IndexVec<KeyIndex, u32>,
@@ -63,7 +63,7 @@ impl Locations {
         self.unsettled.insert((key, site), places);
     }
 
-    /// Returns the possible domains of a location; empty if it has none.
+    /// Returns the possible domains of a location. The result is empty if the location has none.
     fn possible_domains(&self, key: KeyIndex, site: LocationIndex) -> &[u32] {
         let place = &self.places[key][site];
         match *place {
@@ -73,7 +73,7 @@ impl Locations {
         }
     }
 
-    /// Returns the domain of a value of a key.
+    /// Returns the domain number of a value of a key.
     pub(crate) fn intern_domain(&mut self, key: KeyIndex, value: &str) -> u32 {
         if let Some(known) = self.values[key].get(value) {
             return *known;
@@ -84,7 +84,8 @@ impl Locations {
         next
     }
 
-    /// Adds a location with domains for all keys except the host, whose domain is new for a host.
+    /// Adds a location with domains for all keys except the host name. A node gets a new domain for
+    /// its host name.
     pub(crate) fn add_location(
         &mut self,
         is_host: bool,
@@ -108,7 +109,7 @@ impl Locations {
         site
     }
 
-    /// Returns the domain of a location by a key.
+    /// Returns the domain of a location for a key.
     pub(crate) fn domain_of(&self, key: KeyIndex, site: LocationIndex) -> u32 {
         self.places[key][site]
     }
@@ -127,23 +128,23 @@ impl Locations {
     }
 }
 
-/// Counts of one counter.
+/// The number of pods of one counter in each domain.
 #[derive(Clone, Debug, Default)]
 struct DomainCounts {
     by_place: Vec<u32>,
-    /// Additional pods that may be there or elsewhere.
+    /// Additional pods that may be in the domain or elsewhere.
     maybe: Vec<u32>,
     /// Number of pods without a certain domain.
     adrift: u32,
-    /// Whether a domain counts or may count: a relevant location is in it.
+    /// Whether a location that passes or may pass the filter is in the domain.
     exists: Vec<bool>,
-    /// Whether it certainly counts.
+    /// Whether a location that certainly passes the filter is in the domain.
     certain: Vec<bool>,
-    /// Number of certain pods.
+    /// Number of certain domains, and number of pods with a certain domain.
     places: u32,
     total: u64,
-    /// Minimum over all domains, and the number of domains with it; recomputed if that number is
-    /// zero.
+    /// Minimum over all domains, and the number of domains with it; both are recomputed if that
+    /// number is zero.
     least: u32,
     at_least: u32,
 }
@@ -182,7 +183,7 @@ impl DomainCounts {
         }
     }
 
-    /// Returns the maximum count.
+    /// Returns the highest possible count of a domain.
     fn max_in(&self, place: u32) -> u32 {
         let maybe = self.maybe.get(place as usize).copied().unwrap_or(0);
         self.count_in(place).saturating_add(maybe)
@@ -192,7 +193,7 @@ impl DomainCounts {
         self.by_place.get(place as usize).copied().unwrap_or(0)
     }
 
-    /// Returns the minimum of all other domains if all undecided pods are there.
+    /// Returns the minimum of all domains if all undecided pods are in this domain.
     fn min_of_others(&mut self, place: u32) -> u32 {
         if self.adrift == 0 {
             return self.min_count();
@@ -203,8 +204,9 @@ impl DomainCounts {
         least.unwrap_or(u32::MAX).min(self.max_in(place))
     }
 
-    /// Returns an upper bound of the minimum after adding a pod to this domain: only certain
-    /// domains count, with all possible pods. Zero if there may be too few domains.
+    /// Returns an upper bound of the minimum after adding a pod to this domain: it is computed from
+    /// the certain domains with all their possible pods. The result is zero if there are fewer
+    /// domains than `least`.
     fn max_of_min(&self, place: u32, least: u32) -> u32 {
         let domains = self.exists.iter().filter(|exists| **exists).count();
         if domains < least as usize {
@@ -228,19 +230,19 @@ impl DomainCounts {
     }
 }
 
-/// Locations with all counts.
+/// All locations, and the counts of all counters.
 #[derive(Clone, Debug)]
 pub(crate) struct TopologyState<'t> {
     pub(crate) topology: &'t Topology,
     pub(crate) sites: Locations,
     /// Whether pods with topology rules may be placed on undecided locations. This is a last
-    /// resort, because they count in every possible domain.
+    /// resort, because such pods are counted in every possible domain.
     pub(crate) takes_unsettled: bool,
     counts: IndexVec<CounterIndex, DomainCounts>,
 }
 
 impl<'t> TopologyState<'t> {
-    /// A board without a site.
+    /// Creates a state without locations.
     pub(crate) fn new(topology: &'t Topology) -> Self {
         Self {
             topology,
@@ -250,7 +252,7 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Makes the domains of a location count for its spreads.
+    /// Includes the domains of a location in the topology spreads whose filter it passes.
     pub(crate) fn open_domains(&mut self, site: LocationIndex) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
             let DomainCounter::Spread { key, filter, .. } = tally else {
@@ -265,9 +267,9 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Makes the domain of a location count for a counter, because there may be a node. A node that
-    /// lacks a topology key of the same pods is in no domain of any of them. Source:
-    /// kube-scheduler, PodTopologySpread.
+    /// Includes the domain of a location in a counter, because a node may be launched there. A node
+    /// that lacks one of the topology keys of the spread pods is in no domain of any of these keys.
+    /// Source: kube-scheduler, PodTopologySpread.
     pub(crate) fn open_for(&mut self, tally: CounterIndex, site: LocationIndex) {
         let counter = &self.topology.tallies[tally];
         let has_all = match counter {
@@ -301,7 +303,8 @@ impl<'t> TopologyState<'t> {
         checks.iter().all(|check| self.holds(check, site))
     }
 
-    /// Returns whether one check holds at a location for all its possible domains.
+    /// Returns whether one check holds at a location, whichever of its possible domains the
+    /// location gets.
     pub(crate) fn holds(&mut self, check: &TopologyCheck, site: LocationIndex) -> bool {
         match check {
             TopologyCheck::Free { tally } => {
@@ -365,7 +368,8 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Returns the possible domains of a location for a counter; empty if it has none.
+    /// Returns the possible domains of a location for a counter. The result is empty if the
+    /// location has none.
     fn domains_at(&self, tally: CounterIndex, site: LocationIndex) -> &[u32] {
         self.sites.possible_domains(self.topology.key_of(tally), site)
     }
@@ -412,7 +416,8 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Makes a domain count for every spread by a key whose filter a location there passes.
+    /// Includes a domain in the topology spreads by this key if a location in the domain passes
+    /// their filter.
     pub(crate) fn open_possible_domain(
         &mut self,
         key: KeyIndex,
@@ -437,15 +442,15 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Returns whether the domain of a location already counts.
+    /// Returns whether a counter already includes the domain of a location.
     pub(crate) fn has_domain(&self, tally: CounterIndex, site: LocationIndex) -> bool {
         let place = self.sites.domain_of(self.topology.key_of(tally), site);
         let exists = self.counts[tally].exists.get(place as usize);
         exists.is_some_and(|exists| *exists)
     }
 
-    /// Returns the domains of a counter, except hosts, by name, with the count and whether they
-    /// count for the spread.
+    /// Returns the domains of a counter by name, except host names, with the count and whether the
+    /// topology spread includes them.
     pub(crate) fn named_domains(&self, tally: CounterIndex) -> Vec<(&str, u32, bool)> {
         let count = &self.counts[tally];
         let values = self.sites.values[self.topology.key_of(tally)].iter();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::model::instance::{OfferingKey, Price};
 
-/// Depth of an offering without a limit, and the maximum depth that counts. A larger depth does not
-/// make an interruption less likely.
+/// Depth of an offering without a limit, which is also the maximum depth that is compared. A larger
+/// depth does not make an interruption less likely.
 const DEEP: u32 = 10;
 
 /// Remaining instances of each offering.
@@ -45,7 +45,7 @@ impl CapacityPools {
     }
 
     /// An instance has ended. Only instances launched since the last change of the limit are added
-    /// to it again.
+    /// to the remaining capacity again.
     pub fn record_end(&mut self, key: &OfferingKey) {
         let (Some(left), Some(lent)) = (self.left.get_mut(key), self.lent.get_mut(key)) else {
             return;
@@ -64,7 +64,7 @@ impl CapacityPools {
         lowest_price(&deep)
     }
 
-    /// Remaining instances, up to the maximum depth that counts.
+    /// Remaining instances, up to the maximum depth that is compared.
     fn depth_of(&self, key: &OfferingKey) -> u32 {
         self.left_of(key).unwrap_or(DEEP).min(DEEP)
     }

@@ -18,9 +18,9 @@ pub struct SimInstance {
     pub labels: Labels,
     /// Taints its node registers with.
     pub taints: Vec<Taint>,
-    /// Time of its interruption, if decided.
+    /// Time at which the instance will be interrupted, if that was decided.
     pub reclaimed: Option<Timestamp>,
-    /// Time from which it has no cost.
+    /// Time from which the instance has no cost.
     pub ended: Option<Timestamp>,
     /// States in listings, each with its start time, in order.
     shown: Vec<(Timestamp, InstanceState)>,

@@ -1,4 +1,5 @@
-//! Kubelets: they register nodes, run pods, and stop reporting. Node controllers react.
+//! Kubelets: they register nodes, run pods, and stop reporting. Node controllers react to missing
+//! reports.
 
 use jiff::Timestamp;
 
@@ -50,7 +51,7 @@ pub struct Boot<'a> {
     pub labels: &'a Labels,
     /// Taints that the node registers with.
     pub taints: &'a [Taint],
-    /// The taints of these that an agent on the node removes.
+    /// The taints that an agent on the node removes, which are among `taints`.
     pub startup_taints: &'a [Taint],
     /// Whether the node ever becomes ready.
     pub gets_ready: bool,
@@ -290,7 +291,7 @@ impl SimCluster {
         pod_ids(pods.filter(|pod| !pod.is_terminal()))
     }
 
-    /// The taint manager requests the deletion of the pods. No kubelet confirms it.
+    /// The taint manager requests the deletion of the pods. No kubelet confirms the deletion.
     pub(super) fn evict_lost(&mut self, name: &NodeName, now: Timestamp) {
         if self.store.nodes().get(name).is_none_or(|node| node.ready) {
             return;

@@ -44,9 +44,9 @@ impl SimCluster {
                 continue;
             };
             let daemon = pod.is_daemon();
-            // Free resources only decrease during one pass. If a pod does not fit, none of its
-            // replicas fits. Nominated pods are an exception, because resources are reserved for
-            // each of them.
+            // Free resources only decrease during one pass. If a pod does not fit, no other replica
+            // of its workload fits. Nominated pods are an exception, because resources are reserved
+            // for each of them.
             let choice = if hopeless.contains(&owner) && pod.nominated_node.is_none() {
                 None
             } else {
@@ -88,8 +88,8 @@ impl SimCluster {
         self.waiting.values().filter(|(key, _)| !self.targets.contains_key(key)).count()
     }
 
-    /// Pending nominated pods, by node. For pods of the same or lower priority, their resources
-    /// count as used. Source: Kubernetes documentation, nominated node names.
+    /// Pending nominated pods, by node. For pods of the same or lower priority, the resources of
+    /// these pods are treated as used. Source: Kubernetes documentation, nominated node names.
     fn promised_resources(&self) -> Promised {
         let mut promised = Promised::new();
         for (key, uid) in self.waiting.values() {
@@ -139,7 +139,8 @@ impl SimCluster {
     }
 
     /// Number of pods per zone of a workload with topology spread. All nodes with matching labels
-    /// count, regardless of taints. Source: Kubernetes documentation, topology spread constraints.
+    /// are included, regardless of taints. Source: Kubernetes documentation, topology spread
+    /// constraints.
     fn zones_of(&self, workload: &Workload) -> BTreeMap<&str, u32> {
         let mut zones = BTreeMap::new();
         if workload.max_skew.is_none() {
@@ -225,8 +226,8 @@ fn is_pending(pod: &Pod) -> bool {
     pod.node.is_none() && pod.is_active()
 }
 
-/// The used resources of a node as they count for a pod: with those promised to other pods of the
-/// same or a higher priority.
+/// The used resources of a node when a pod is scheduled. They include resources promised to other
+/// pods of the same or a higher priority.
 fn with_promised<'a>(
     used: &'a Resources,
     promised: Option<&BTreeMap<PodKey, (i32, Resources)>>,
@@ -241,8 +242,9 @@ fn with_promised<'a>(
     used
 }
 
-/// Free share of the node with the pod, in ten-thousandths, averaged over CPU and memory. By
-/// default, the scheduler spreads pods (`NodeResourcesFit`, LeastAllocated).
+/// Free resources of the node after it accepts the pod, in ten-thousandths of its capacity,
+/// averaged over CPU and memory. By default, the scheduler spreads pods (`NodeResourcesFit`,
+/// LeastAllocated).
 fn free_share(workload: &Workload, node: &Node, used: &Resources) -> i64 {
     let (has, requests) = (&node.allocatable, &workload.requests);
     let [cpu, memory] = [

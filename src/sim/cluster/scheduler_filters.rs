@@ -13,7 +13,7 @@ use crate::sim::workload::{Want, Workload};
 
 /// Returns true if a node accepts a pod of the workload, with these resources used.
 pub fn fits(workload: &Workload, node: &Node, used: &Resources) -> bool {
-    // The cheap check is first.
+    // The cheap check comes first.
     has_room(&workload.requests, &node.allocatable, used) && fits_when_empty(workload, node)
 }
 

@@ -20,7 +20,8 @@ pub struct Load {
     pub used: Resources,
     /// Pods bound to the node.
     pub pods: BTreeSet<PodKey>,
-    /// Last time at which it had a pod other than a daemon. Its creation time if it never had one.
+    /// Last time at which the node had a pod other than a daemon, or its creation time if it never
+    /// had such a pod.
     pub busy: Option<Timestamp>,
 }
 

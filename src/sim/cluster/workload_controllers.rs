@@ -167,7 +167,7 @@ impl SimCluster {
         }
     }
 
-    /// Names are reused once they are free. All pods are created at the same time (`Parallel`).
+    /// Pod names are reused once they are free. All pods are created at the same time (`Parallel`).
     fn reconcile_ordinals(&mut self, owner: usize, wanted: u32, now: Timestamp) {
         let workload = &self.owned[owner].workload;
         let wanted_keys: BTreeSet<PodKey> = (0..wanted)
@@ -240,8 +240,8 @@ impl SimCluster {
         }
     }
 
-    /// Requests the deletion of a pod. A running pod has its grace period. All other pods are
-    /// removed immediately.
+    /// Requests the deletion of a pod. A running pod terminates within its grace period. All other
+    /// pods are removed immediately.
     pub fn delete_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
         let pod = self.store.pods().get(key);
         let grace = pod.map_or(0, |pod| pod.grace_seconds);
@@ -253,8 +253,8 @@ impl SimCluster {
         self.hung.insert(uid.to_owned());
     }
 
-    /// Requests the deletion with a different grace period. The grace period of a terminating pod
-    /// can only be shortened.
+    /// Requests the deletion of a pod with a different grace period. The grace period of a
+    /// terminating pod can only be shortened.
     pub(super) fn end_within(&mut self, key: &PodKey, uid: &str, seconds: u32, now: Timestamp) {
         let Some(pod) = self.store.pod(key, uid) else {
             return;
@@ -296,8 +296,8 @@ impl SimCluster {
         }
     }
 
-    /// The kubelet of a pod has terminated it, unless the pod hangs. A pod with finalizers still
-    /// exists.
+    /// Handles the termination of a pod by its kubelet, unless the pod hangs. A pod with finalizers
+    /// still exists afterwards.
     pub(super) fn on_pod_terminated(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
         if self.hung.contains(uid) {
             return;
@@ -328,7 +328,7 @@ impl SimCluster {
         }
     }
 
-    /// Completes a job's pod. It is cleaned up later.
+    /// Completes a job's pod. The pod is cleaned up later.
     pub(super) fn finish_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
         let Some(pod) = self.store.pod(key, uid) else {
             return;

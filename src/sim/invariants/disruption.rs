@@ -65,7 +65,7 @@ struct ObservedNode {
 #[derive(Clone, Debug, Default)]
 pub struct Leaving {
     told: BTreeMap<NodeName, ObservedNode>,
-    /// Observed pods, and those missing in a later listing.
+    /// Observed pods, and pods that are missing in a later listing.
     pods: BTreeSet<PodKey>,
     hidden: BTreeSet<PodKey>,
     /// Taints in flight, with the time at which they were sent.
@@ -77,7 +77,7 @@ pub struct Leaving {
     /// UIDs of the tainted nodes without progress.
     forgotten: BTreeSet<String>,
     /// Provider IDs of the disrupted nodes, with time, reason and pool. A Node that is deleted and
-    /// registered again counts only once.
+    /// registered again is counted only once.
     let_go: BTreeMap<String, (Timestamp, Reason, PoolName)>,
 }
 
@@ -146,7 +146,7 @@ impl Leaving {
     }
 
     /// Number of initialized nodes of a pool as observed by the daemon, and how many of them are
-    /// disrupted or not ready, including this node. Nodes whose instance is gone do not count.
+    /// disrupted or not ready, including this node. Nodes whose instance is gone are not counted.
     fn disrupted_of_pool(
         &self,
         leaving: &NodeName,
@@ -195,7 +195,7 @@ impl Leaving {
     }
 }
 
-/// Returns true if a node has reached its hard expiry. Budgets do not apply to it.
+/// Returns true if a node has reached its hard expiry. Budgets do not apply to such a node.
 fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
     let config = &scene.config;
     scene.our_machine(node).is_some_and(|machine| {
@@ -388,7 +388,7 @@ pub(super) fn is_drain_held(node: &Node, scene: &GroundTruth, now: Timestamp) ->
     !can_stay && pods.any(|pod| is_protected(pod, now))
 }
 
-/// The node selected among those with sufficient resources.
+/// The rule by which one of several nodes with sufficient resources is selected.
 #[derive(Clone, Copy)]
 enum NodeChoice {
     First,

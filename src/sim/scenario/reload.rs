@@ -22,8 +22,8 @@ pub fn blank_out(source: &str, parts: &[Part]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the configurations in order. Blocks of each replace earlier blocks with the same name
-/// and labels.
+/// Returns the configurations in order. Blocks of each configuration replace earlier blocks with
+/// the same name and labels.
 pub fn read_reloads<'a>(
     body: &'a Body,
     config: Vec<&'a Block>,

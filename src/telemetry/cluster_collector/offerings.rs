@@ -11,10 +11,10 @@ use crate::model::labels::INSTANCE_TYPE;
 use crate::state::State;
 use crate::telemetry::cluster_collector::{SampleBuffer, resource_value};
 
-/// The label with the number of vCPUs of a type of EC2.
+/// The label with the number of vCPUs of an EC2 instance type.
 const VCPUS: &str = "karpenter.k8s.aws/instance-cpu";
 
-/// The label with the memory of a type of EC2 in MiB, of which nodes report less.
+/// The label with the memory of an EC2 instance type in MiB. Nodes of the type report less memory.
 const MEMORY_MIB: &str = "karpenter.k8s.aws/instance-memory";
 
 const MIB: f64 = 1_048_576.0;
@@ -36,8 +36,8 @@ pub(super) fn collect_offerings(buffer: &mut SampleBuffer, state: &State, now: T
     }
 }
 
-/// Adds the offerings of a type. Reservations of one zone share their series: any of them is
-/// available, at the lowest price.
+/// Adds the offerings of a type. All reservations of one zone have one series. It shows whether any
+/// of these reservations is available, and the lowest price.
 fn collect_type(buffer: &mut SampleBuffer, state: &State, kind: &InstanceType, now: Timestamp) {
     let mut offerings = BTreeMap::new();
     for offering in &kind.offerings {

@@ -651,6 +651,29 @@ fn do_not_disrupt_pod_keeps_an_expired_node_with_on_blocked_abort() {
     }
 }
 
+/// A reload, an interruption or the maximum age may rule out a cancellation that waits for the
+/// result of an eviction.
+#[test]
+fn evictions_continue_when_a_pending_cancellation_is_ruled_out() {
+    let rulings: [fn(&mut Stage); 2] = [
+        |stage| stage.change(|cluster| on_blocked(OnBlocked::Wait)(cluster)),
+        |stage| stage.change(|cluster| on_blocked(OnBlocked::Force)(cluster)),
+    ];
+    for rule_out in rulings {
+        let mut stage = expired(web("a"), on_blocked(OnBlocked::Abort));
+        let refused = |_: &Command| CommandResult::EvictRefused("no".into());
+        evictions_answered_by(&mut stage, 280, refused);
+        let held = stage.run(60, &["evict"]);
+        assert_eq!(held.len(), 1, "the cancellation waits for its result");
+        rule_out(&mut stage);
+        let no = CommandResult::EvictRefused("no".into());
+        stage.event(Event::Answered(held[0].id, no));
+        let removals = evictions(&mut stage, 120);
+        assert_eq!(cancellations(&stage), [""; 0]);
+        assert!(!removals.is_empty(), "{:?}", stage.commands);
+    }
+}
+
 /// An eviction in flight may reach the API server after the node was untainted.
 #[test]
 fn cancelled_node_is_untainted_only_after_the_last_eviction_is_answered() {

@@ -86,7 +86,8 @@ fn check_arguments(section: &DecodedBlock, expected: &[&str]) {
     }
 }
 
-/// Rejects families that cannot run a shell script at boot, and families that are not Talos.
+/// Rejects an image family that cannot run the shell script of its bootstrap, or that cannot be
+/// Talos.
 fn check_family(section: &DecodedBlock, family: AmiFamily) {
     let windows = family.windows_build().is_some();
     let is_supported = match section.label() {

@@ -54,7 +54,7 @@ fn check_disk(section: &DecodedBlock) {
     let snapshot = section.is_set("snapshot_id");
     let kind = volume_type(section);
     let has_valid_type = !section.is_set("volume_type") || section.text("volume_type").is_some();
-    // Otherwise EC2 rejects the launch. Source: EC2, `EbsBlockDevice`.
+    // EC2 rejects a launch with any of these problems. Source: EC2, `EbsBlockDevice`.
     let problems = [
         (
             !snapshot && !section.is_set("volume_size"),

@@ -1,6 +1,7 @@
 //! Converts kubelet settings, and rejects those that the image family does not support.
 //!
-//! Source: spec/aws.md §1.3. Karpenter detects this only at use, and marks the class as not ready.
+//! Source: spec/aws.md §1.3. Karpenter detects unsupported settings only when it uses the class,
+//! and then marks the class as not ready.
 
 use core::net::IpAddr;
 
@@ -51,7 +52,7 @@ fn cluster_dns(section: &DecodedBlock) -> Vec<IpAddr> {
     addresses.collect()
 }
 
-/// The kubelet requires a grace period for each soft threshold, and no additional ones.
+/// The kubelet requires a grace period for each soft threshold, and rejects any other grace period.
 fn check_soft(section: &DecodedBlock) {
     let (soft, grace) = ("eviction_soft", "eviction_soft_grace_period");
     let mut names = [soft, grace].into_iter();

@@ -14,7 +14,7 @@ use crate::model::node_class::network::{
 /// Maximum number of terms of one type. Source: spec/aws.md §1.1.
 const TERMS_MAX: usize = 30;
 
-/// The arguments of a type of term.
+/// The arguments of a type of selector term.
 struct TermShape {
     kind: &'static str,
     /// Arguments that are sufficient alone and exclude all others.

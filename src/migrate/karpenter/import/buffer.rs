@@ -201,7 +201,7 @@ fn import_toleration(
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
-    // Without the field it would tolerate more.
+    // Without the unknown field, the toleration would match more taints.
     let fields = toleration.as_object().into_iter().flatten();
     let unknown = fields
         .filter(|(_, value)| !value.is_null())

@@ -6,8 +6,9 @@ use super::pool::class_of;
 use super::{Object, Objects};
 use crate::migrate::dropped::DroppedField;
 
-/// Moves the settings to the node classes of their pools. If pools of one class differ, each
-/// different pool gets a copy of the class, named after both.
+/// Moves the settings to the node classes of their pools. If the settings of pools with the same
+/// class differ, each further variant of the settings gets a copy of the class, named after the
+/// class and the first pool.
 pub(super) fn move_to_classes(objects: &mut Objects) {
     if objects.kubelets.is_empty() {
         return;

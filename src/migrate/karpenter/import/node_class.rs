@@ -73,7 +73,7 @@ fn drop_fields_beside_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFie
     }
 }
 
-/// Kubelet settings. Fields without an argument are passed on.
+/// Converts kubelet settings. Fields without an argument are passed to the kubelet unchanged.
 fn import_kubelet(mut kubelet: Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
     let mut known = Map::new();
     for row in KUBELET {

@@ -13,7 +13,7 @@ use crate::migrate::hcl::HclBody;
 
 /// The path of the reference to the node class.
 const CLASS: &str = "template.spec.nodeClassRef";
-/// The group of its API.
+/// The API group of the referenced node class.
 const GROUP: &str = "karpenter.k8s.aws";
 
 pub(super) fn build_pool(mut object: Object, clusters: &[String]) -> ConvertedBlock {
@@ -147,7 +147,7 @@ fn convert_budgets(spec: &mut Map<String, Value>) {
         budgets.push(json!({ "nodes": "100%" }));
     }
     for schedule in budgets.iter_mut().filter_map(|budget| budget.get_mut("schedule")) {
-        // To Karpenter, both match any value.
+        // Karpenter treats `?` like `*`, which matches any value.
         if let Some(text) = schedule.as_str() {
             *schedule = Value::from(text.replace('?', "*"));
         }

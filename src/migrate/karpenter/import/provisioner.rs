@@ -239,7 +239,7 @@ fn list_requirements(spec: &mut Map<String, Value>, losses: &mut DroppedFields) 
         if items.is_some_and(Vec::is_empty) {
             continue;
         }
-        // An invalid requirement prevents that the pool allows any value.
+        // The invalid requirement is kept, because without it the pool would allow any value.
         if !items.is_some_and(|item| item.iter().all(|value| scalar_text(value).is_some())) {
             losses.add(format!("spec.{field}"), "the value is not a list of strings");
         }

@@ -8,7 +8,7 @@ use super::{Object, Objects};
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::{put_field, scalar_text, take_field};
 
-/// The most terms of one list. Source: spec/aws.md §1.1.
+/// Maximum number of terms in one list. Source: spec/aws.md §1.1.
 const TERMS_MAX: usize = 30;
 
 /// Why a launch template is dropped.
@@ -155,7 +155,7 @@ fn set_default_metadata(spec: &mut Map<String, Value>, is_complete: bool) {
     let Some(options) = options.as_object_mut() else {
         return;
     };
-    // Either the API set each default, or EC2 did, which does not require tokens.
+    // Earlier defaults were set by the API, or otherwise by EC2, which does not require tokens.
     if is_complete || !given {
         options.entry("httpPutResponseHopLimit").or_insert(json!(2));
     } else {
@@ -164,7 +164,7 @@ fn set_default_metadata(spec: &mut Map<String, Value>, is_complete: bool) {
 }
 
 /// Converts a selector to terms: comma-separated values are alternatives. A value that is not a
-/// string drops the term, because the rest would select more.
+/// string drops the term, because the remaining term would select more resources.
 fn selector_terms(selector: &Value, path: &str, losses: &mut DroppedFields) -> Vec<Value> {
     let Some(selector) = selector.as_object() else {
         losses.add(path, "the value is not a map");

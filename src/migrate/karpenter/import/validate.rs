@@ -73,7 +73,7 @@ fn leave_out(converted: &mut ConvertedBlock, place: &[usize], why: String) {
     converted.losses.push(DroppedField::new(converted.of.as_str(), path, why));
 }
 
-/// Required items of blocks: without them a block would allow more, or have no meaning.
+/// Required items of blocks: without them a block would allow more nodes, or have no meaning.
 const HARD: [&str; 5] = ["limits", "node_class", "region", "require", "taint"];
 
 /// Finds the innermost invalid item of a block that is named by its arguments.
@@ -159,8 +159,8 @@ fn remove_item(body: &mut HclBody, place: &[usize]) {
     }
 }
 
-/// Observed clusters for validation, because a managed cluster requires more of a node
-/// class than an import can provide. Clusters in the input need no stand-in.
+/// Observed clusters for validation, because a managed cluster requires more of a node class than
+/// an import can provide. Clusters in the input are validated themselves.
 fn stand_in_clusters(patterns: &[String], built: &[ConvertedBlock]) -> String {
     let mut names: Vec<String> =
         patterns.iter().map(|pattern| pattern.replace('*', "any")).collect();

@@ -23,7 +23,7 @@ pub(in super::super) fn node_class_body(class: &NodeClass, tags: &Labels) -> Hcl
         ImageTerm::Alias { family, .. } => Some(*family),
         _ => None,
     });
-    // Without images, only this argument has the family.
+    // Without image terms, only this argument specifies the family.
     let bare = class.images.is_empty() && class.family == Default::default();
     if alias != Some(class.family) && !bare {
         body.set("ami_family", class.family.as_str());
@@ -66,7 +66,7 @@ pub(in super::super) fn node_class_body(class: &NodeClass, tags: &Labels) -> Hcl
     }
     add_kubelet(&class.kubelet, &mut body);
     if class.bootstrap != Bootstrap::Eks {
-        // Its content is used only by Outrigger.
+        // The content of a `bootstrap` block is used only by Outrigger.
         let mut inner = HclBody::default();
         inner.add_comment("the secrets are in the referenced source");
         body.add_block("bootstrap", Some(class.bootstrap.as_str()), inner);
@@ -146,7 +146,7 @@ fn add_terms(class: &NodeClass, body: &mut HclBody) {
 fn add_block_device(device: &BlockDevice, body: &mut HclBody) {
     let mut inner = HclBody::default();
     if let Some(bytes) = device.size {
-        // Only Karpenter depends on the unit.
+        // The unit is only relevant for Karpenter.
         let text = crate::migrate::format_units::format_volume_size(bytes);
         inner.set("volume_size", text.unwrap_or_else(|| bytes.to_string()));
     }

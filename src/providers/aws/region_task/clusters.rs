@@ -9,7 +9,7 @@ use crate::providers::aws::interruption_listener::Listener;
 
 impl Drop for RegionTask {
     fn drop(&mut self) {
-        // A different region task reads them, if any.
+        // If another region task uses these queues, that task reads them.
         self.queues.values().for_each(AbortHandle::abort);
     }
 }

@@ -32,7 +32,8 @@ impl RegionTask {
         }
         let (counted, outcome) =
             refresh::refresh_resources(account, &mut self.found, reservations, groups).await;
-        // An older count would return addresses that launches have reserved since.
+        // An older count of free addresses would include addresses that launches have reserved
+        // since.
         if let Ok(subnets) = self.found.subnets.as_ref()
             && counted
         {
@@ -96,7 +97,7 @@ impl RegionTask {
                 // An engine ignores instances of other clusters.
                 let event = Event::Interrupted(instance.clone(), interruption, deadline);
                 if let Some(events) = &member.events {
-                    // The next read sends it again.
+                    // If the engine does not accept the event now, the next read sends it again.
                     send_within_limit(events, event).await;
                 }
             }

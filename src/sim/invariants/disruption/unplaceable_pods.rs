@@ -28,8 +28,9 @@ impl Host<'_> {
 }
 
 /// Number of replacement pods that fit on no other node, for the best of a few heuristics or an
-/// exhaustive search. Pods whose budget never allows an eviction do not count. Hidden pods and pods
-/// started recently on the other nodes do not count either, because the daemon may not know them.
+/// exhaustive search. Pods whose budget never allows an eviction are not counted. Hidden pods and
+/// pods started recently on the other nodes are not counted either, because the daemon may not know
+/// them.
 pub(super) fn unplaceable_pods(
     leaving: &Node,
     scene: &GroundTruth,
@@ -95,8 +96,8 @@ pub(super) fn unplaceable_pods(
     min_unplaced
 }
 
-/// Returns true if all pods fit at the same time, within a limited number of steps. Pods with the
-/// fewest nodes are first. Nodes on which no pod fits are ignored.
+/// Returns true if all pods fit at the same time, within a limited number of steps. Pods that fit
+/// on the fewest nodes are placed first. Nodes on which no pod fits are ignored.
 fn can_place_all(mut reschedulable: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> bool {
     hosts.retain(|host| reschedulable.iter().any(|workload| host.has_room_for(workload)));
     reschedulable.sort_by_cached_key(|workload| {
