@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::coordination::lease_annotations::{SWEEPS, sweeps_text};
 use crate::disruption::verdict::Verdict;
-use crate::engine::command::{Command, CommandResult, LeasePatch};
+use crate::engine::command::{Command, LeasePatch};
 use crate::engine::context::Context;
 use crate::engine::controllers::Consolidation;
 use crate::engine::in_flight::CommandPurpose;
@@ -18,6 +18,7 @@ use crate::engine::report::Report;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::sweep::SweepKind;
 use crate::plan::Plan;
+use crate::provider::CommandResult;
 use crate::state::candidates::DisruptionView;
 use crate::state::sweeps::SweepResult;
 

@@ -195,9 +195,9 @@ fn observed_cluster_reports_its_sweeps_and_writes_nothing() {
     let mut stage = swept_at_half_past(1);
     stage.change(|cluster| cluster.mode = ManagementMode::Observe);
     change_class(&mut stage, "other");
-    stage.seen.clear();
+    stage.commands.clear();
     run_until(&mut stage, "15T08:31");
     assert_eq!(sweeps(&stage).len(), 1);
     assert_eq!(disrupted(&stage), 1);
-    assert_eq!(stage.seen, Vec::<String>::new());
+    assert_eq!(stage.commands, Vec::<String>::new());
 }
