@@ -8,9 +8,9 @@
 //! pass: sync ─► interruptions ─► claims ─► due disruptions ─► provisioning ─► consolidation
 //! ```
 //!
-//! [`Engine::run_full_pass`] and [`Engine::decide_changes`] have the order of a pass. It matters:
-//! each step sees what the earlier ones have changed. A function takes the [`Context`] and the
-//! controllers whose state it reads or changes.
+//! [`Engine::run_full_pass`] and [`Engine::decide_changes`] have the order of a pass. The order is
+//! essential: each step sees the changes of the earlier steps. A function takes the [`Context`] and
+//! the controllers whose state it reads or changes.
 
 // Exponential back-off with seeded jitter.
 pub mod backoff;
@@ -72,7 +72,7 @@ mod lease_annotations;
 mod early_binding;
 // Handling of command results.
 mod command_results;
-// Passes: plans to claims and drains.
+// Planning, and execution of plans as claims and drains.
 mod provisioning;
 // Savings lost to unplanned replacement nodes.
 mod consolidation_feedback;
@@ -430,7 +430,8 @@ impl Engine {
         wake_for_sync_check(cx, looked, now);
     }
 
-    /// Decides what to disrupt, launch and update. The cluster state is in sync.
+    /// Decides what to disrupt, launch and update. The caller has checked that the cluster state is
+    /// in sync.
     fn decide_changes(&mut self, now: Timestamp) {
         let Self {
             cx,

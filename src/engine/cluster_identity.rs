@@ -1,6 +1,6 @@
 //! Detects that the API server, the instances and the configuration belong to different clusters.
-//! Launches, terminations and Node changes are then suspended until they match or a user approves
-//! it.
+//! Launches, terminations and Node changes are then suspended until all three match or a user
+//! approves the mismatch.
 //!
 //! The reasons are in docs/decisions/036-cluster-identity.md.
 
@@ -41,8 +41,8 @@ impl Unclaimed {
     }
 }
 
-/// Compares the API server with the tags of the instances. While either is not fully known, the
-/// previous result remains valid.
+/// Compares the API server with the tags of the instances. While either of the two is not fully
+/// known, the previous result remains valid.
 pub(super) fn check_identity(cx: &mut Context, now: Timestamp) {
     let cluster = &cx.state.cluster;
     let kinds = cluster.watched_kinds();
@@ -80,8 +80,8 @@ fn compare_identity(cx: &mut Context) {
     cancel_during_mismatch(cx);
 }
 
-/// Cancels all queued commands that change something during a mismatch. The result of an
-/// in-flight command may have queued one.
+/// During a mismatch, cancels all queued commands that change something. The result of an in-flight
+/// command may have queued such a command.
 pub(super) fn cancel_during_mismatch(cx: &mut Context) {
     if cx.sync.mismatch.is_some() {
         let why = "the API server and the instances belong to different clusters";

@@ -1,5 +1,5 @@
-//! Matches each result to its command and records it in the state. The next pass decides what
-//! follows.
+//! Matches each result to its command and records it in the state. The next pass decides on further
+//! commands.
 
 use jiff::Timestamp;
 

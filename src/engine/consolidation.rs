@@ -151,7 +151,8 @@ impl Consolidation {
     }
 
     /// Cancels the disruption of nodes whose pods no longer fit elsewhere, if a new node for them
-    /// would cost too much of the saving. Returns whether any was cancelled: the plan is void then.
+    /// would cost too much of the saving. Returns whether it cancelled any disruption, which makes
+    /// the plan invalid.
     pub(super) fn keep_needed_nodes(
         &mut self,
         cx: &mut Context,
@@ -287,7 +288,7 @@ fn carry_out_consolidation(
     }
     cx.placements.add_partial_plan(&plan);
     provisioning.carry_out_plan(cx, plan, Reason::Underutilized.as_str(), now);
-    // Their places are known, so they are not planned again.
+    // The places of the moved pods are known, so these pods are not planned again.
     let waiting = cx.state.waiting_pods(now);
     let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
     cx.batcher.observe_pending(&waiting, now);

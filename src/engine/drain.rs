@@ -2,7 +2,7 @@
 
 // Cancelled disruptions.
 pub(super) mod cancellation;
-// Grant and record before the taint.
+// Grant and record of a disruption, before the taint.
 pub(super) mod clearance;
 // Waves of evictions to new nodes.
 pub(super) mod waves;
@@ -191,7 +191,7 @@ pub(super) fn drain(
 }
 
 /// Returns the reason of a drain and its Node. If a user deletes the Node, a voluntary drain can no
-/// longer be cancelled and gets that reason.
+/// longer be cancelled, and its reason becomes this deletion.
 fn drained_node(cx: &mut Context, id: &ClaimId) -> Option<(Reason, Node)> {
     let claim = cx.claim(id)?;
     let (reason, node) = (claim.leaving.unwrap_or(Reason::Empty), cx.node_of(claim)?.clone());
@@ -257,8 +257,8 @@ fn restore_marks(
     true
 }
 
-/// Records that they were restored. If they were removed again during the write, the Node is
-/// unchanged and no new version follows, so the engine must not wait for one.
+/// Records that the label and annotation were restored. If they were removed again during the
+/// write, the Node is unchanged and no new version follows, so the engine must not wait for one.
 pub(super) fn on_marks_restored(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     if let Some(progress) = cx.progress.get_mut(id) {
         progress.drain.taint.marks_restored = Some(now);
@@ -267,7 +267,8 @@ pub(super) fn on_marks_restored(cx: &mut Context, id: &ClaimId, now: Timestamp) 
     claim_steps::on_step_succeeded(cx, id);
 }
 
-/// Evicts the pods of a node and, when none remain, requests the confirmation.
+/// Evicts the pods of a node and, when none remain, requests the confirmation that the node is
+/// empty.
 fn evict_and_confirm(
     cx: &mut Context,
     consolidation: &mut Consolidation,
@@ -348,7 +349,7 @@ fn try_release(
     if reason == Reason::Empty {
         return true;
     }
-    // Any pod may have been bound before the taint.
+    // A pod without a controller may have been bound before the taint.
     let chosen = Some(claim).filter(|_| reason == Reason::Underutilized);
     if let Some(unmanaged_pod) = chosen.and_then(|claim| cx.state.unmanaged_pod_of(claim, now)) {
         let why =
@@ -384,8 +385,8 @@ fn try_release(
     false
 }
 
-/// Returns whether all pods of a node are known, so that each of them has a place. The API
-/// server is queried once, because a listing of the watch may have lacked some.
+/// Returns whether the engine knows all pods of a node, as the check of their places requires. The
+/// API server is queried once, because a listing of the watch may have lacked some pods.
 fn check_pods_known(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
     let node = cx.claim(id).and_then(|node| node.node.clone());
     let drain = cx.drain_of(id);

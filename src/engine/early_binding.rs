@@ -54,7 +54,8 @@ pub(super) struct EarlyBinding {
 const DELETES_MAX: u32 = 3;
 
 /// The taint of a new EKS kubelet until the cloud controller manager has processed the node. The
-/// cloud controller manager ignores nodes without it. Source: Kubernetes, cloud controller manager.
+/// cloud controller manager ignores nodes without this taint. Source: Kubernetes, cloud controller
+/// manager.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 impl EarlyBinding {
@@ -147,8 +148,8 @@ impl EarlyBinding {
         }
     }
 
-    /// A Node with an unexpected name has registered for an instance. No more pods are bound to the
-    /// expected name.
+    /// Handles a Node that has registered with an unexpected name for an instance. No more pods are
+    /// bound to the expected name.
     pub(super) fn on_unexpected_node_name(
         &mut self,
         cx: &mut Context,
@@ -195,7 +196,7 @@ impl EarlyBinding {
         remain
     }
 
-    /// Handles the deletion of a pod whose node never registered.
+    /// Handles the result of deleting a pod whose node never registered.
     pub(super) fn on_unbind_result(
         &mut self,
         cx: &mut Context,
@@ -256,9 +257,9 @@ fn taints_of(cx: &Context, claim: &NodeClaim) -> Vec<Taint> {
     taints
 }
 
-/// Returns the Node as its kubelet would register it, limited to what matters for pods and for
-/// Outrigger, with a NoSchedule taint. A kubelet that finds its Node keeps its labels and
-/// taints. Source: Kubernetes, kubelet_node_status.go.
+/// Returns the Node as its kubelet would register it, limited to the fields that pods and Outrigger
+/// use, with a NoSchedule taint. A kubelet that finds its Node keeps the labels and taints of the
+/// Node. Source: Kubernetes, kubelet_node_status.go.
 fn new_node(cx: &Context, claim: &NodeClaim, expected: ExpectedNode) -> Option<NewNode> {
     let key = &claim.instance.as_ref()?.offering;
     let catalog = cx.state.catalog_of(&claim.record.pool);

@@ -49,9 +49,9 @@ pub(super) struct FleetSync {
     closed: Option<Timestamp>,
     /// The last report for the fleet's disruption budgets. `None` before the first report.
     disruption_usage: Option<DisruptionUsage>,
-    /// True if such a report is in flight.
+    /// True if a report for disruption budgets is in flight.
     reporting_disruptions: bool,
-    /// Back-off after such a report failed.
+    /// Back-off after a failed report for disruption budgets.
     report_disruptions_again: Backoff,
 }
 
@@ -90,8 +90,9 @@ impl FleetSync {
         cx.state.fleet = view;
     }
 
-    /// Reports changed usage of claims to the fleet. It does so even if the cluster state is out of
-    /// sync, because the provider confirms what exists and nothing is changed.
+    /// Reports changed usage of claims to the fleet. The usage is reported even if the cluster
+    /// state is out of sync, because the provider confirms which instances exist and a report
+    /// changes nothing.
     pub(super) fn report_usage(&mut self, cx: &mut Context, now: Timestamp) {
         if cx.state.fleet.is_none() || !cx.state.ledger.is_settled() || self.telling {
             return;
@@ -118,8 +119,8 @@ impl FleetSync {
         }
     }
 
-    /// Requests the usage of a planned claim from the fleet. Returns whether its launch has to
-    /// wait.
+    /// Requests a grant from the fleet for the usage of a planned claim. Returns whether its launch
+    /// has to wait.
     pub(super) fn request_grant(&mut self, cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
         let Some(claim) = cx.claim(id) else {
             return false;
@@ -236,7 +237,8 @@ impl FleetSync {
         }
     }
 
-    /// Requests the fleet's permission to disrupt a node. Returns whether it has to wait.
+    /// Requests the fleet's permission to disrupt a node. Returns whether the disruption has to
+    /// wait.
     pub(super) fn request_disruption(
         &self,
         cx: &mut Context,
@@ -281,7 +283,7 @@ impl FleetSync {
     }
 }
 
-/// Returns whether the known view is newer than this one.
+/// Returns whether the known state of the fleet is newer than this view.
 fn is_outdated_view(cx: &Context, view: &FleetView) -> bool {
     let known = cx.state.fleet.as_ref();
     known.is_some_and(|known| view.number < known.number)
@@ -330,7 +332,7 @@ pub(super) fn on_offerings_refused(
     }
 }
 
-/// Returns the usage of all claims that may exist or that were requested from the fleet.
+/// Returns the usage of all claims that may have an instance or for which a grant was requested.
 fn usage_by_claim(cx: &Context) -> BTreeMap<ClaimId, ClaimUsage> {
     let claims = cx.state.ledger.claims.values().filter(|claim| {
         // Nodes of other owners that are only observed do not count against shared limits.
@@ -404,7 +406,7 @@ fn has_more(old: &FleetView, new: &FleetView) -> bool {
         || names.any(|name| limit_of(now, name) > limit_of(before, name))
 }
 
-/// Returns the limit of a resource, or the highest amount if it is not limited.
+/// Returns the limit of a resource, or the highest possible amount if the resource is not limited.
 fn limit_of(limits: &Limits, name: &str) -> i64 {
     let found = limits.capacity.iter().find(|(other, _)| other == name);
     found.map_or(i64::MAX, |(_, amount)| *amount)

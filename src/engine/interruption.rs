@@ -97,7 +97,7 @@ impl Interruptions {
 
     /// Returns whether the provider terminates the instance of a claim about now, according to a
     /// notice. A spot notice counts only for a spot instance, and a notice about a reservation only
-    /// for an instance in it. Each counts until [`TAKEN_BACK_MAX`] after the announced time.
+    /// for an instance in it. Each notice counts until [`TAKEN_BACK_MAX`] after the announced time.
     pub(super) fn is_reclaimed(&self, cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
         let claim = cx.claim(id);
         let Some(instance) = claim.and_then(|claim| claim.instance.as_ref()) else {
@@ -246,7 +246,8 @@ fn mark_for_replacement(cx: &mut Context, id: &ClaimId, waits: bool, now: Timest
     true
 }
 
-/// Disrupts nodes whose pods have places elsewhere or that have waited long enough.
+/// Disrupts interrupted nodes whose pods have places elsewhere, and those that have waited long
+/// enough.
 pub(super) fn disrupt_replaced_nodes(
     cx: &mut Context,
     nominations: &Nominations,
@@ -278,8 +279,8 @@ pub(super) fn disrupt_replaced_nodes(
     cx.outbox.wake_at(next, "a node is disrupted even without a replacement");
 }
 
-/// Returns how rebalance recommendations are handled. The default is Karpenter's. Source:
-/// spec/aws.md §10, 91.
+/// Returns how rebalance recommendations are handled. The default is the behavior of Karpenter.
+/// Source: spec/aws.md §10, 91.
 fn rebalance_policy(cx: &Context) -> Rebalance {
     let policy = cx.state.cluster.interruption.as_ref();
     policy.map_or(Rebalance::Ignore, |policy| policy.rebalance)

@@ -190,7 +190,7 @@ pub(super) fn record_disruptions(
         return;
     }
     if lease.busy || lease.stale {
-        // A result without news still matters here.
+        // The next pass must be a full one even if the result changes nothing.
         cx.changed = true;
         return;
     }

@@ -45,9 +45,9 @@ const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(1);
 /// between attempts, and a pod is expected on its node for less than a minute.
 const TELLS_MAX: u32 = 10;
 
-/// A pod loses its place after [`REFUSALS_MAX`] refused nominations for an untainted node within at
+/// A pod loses its place after [`REFUSALS_MAX`] refused nominations for an untainted node over at
 /// least [`REFUSED_MAX`], because similar pods may block its only place. This does not apply to
-/// pods spread over hosts: a further host would keep similar pods from their nodes.
+/// pods spread over hosts: an additional node would keep similar pods from their nodes.
 const REFUSALS_MAX: u32 = 3;
 const REFUSED_MAX: SignedDuration = SignedDuration::from_secs(2);
 
@@ -57,7 +57,7 @@ const UNTOLD_MAX: usize = 100;
 /// The required action for the nomination of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// None: it is nominated, or must not be.
+    /// No action: the pod is nominated, or must not be nominated.
     Nothing,
     /// Wait: the nomination is in flight, or the watch does not show it yet.
     Answer { again: bool },
@@ -69,7 +69,7 @@ enum Need {
 
 /// A nomination to send.
 struct PendingNomination {
-    /// Version of the pod: the scheduler tries pods in this order.
+    /// Version of the pod. The scheduler tries pods in the order of their versions.
     version: u64,
     pod: PodKey,
     uid: String,
@@ -109,8 +109,8 @@ impl Nominations {
             let free = !nomination.out && now.duration_since(nomination.at) >= SHOWN_MAX;
             let is_outdated =
                 nomination.here && free && nomination.tells <= TELLS_MAX && !wanted.contains(key);
-            // The scheduler may have set it: it preempts pods there, for this pod or a different
-            // one.
+            // The scheduler may have set the nomination, because it preempts pods on the node for
+            // this pod or a different one.
             is_outdated && !cx.state.objects.has_terminating_pods(nomination.node.as_str())
         });
         stale.map(|(key, _)| key.clone()).collect()
@@ -119,8 +119,8 @@ impl Nominations {
     /// Returns the required action for each pod of a node, in the scheduler's order.
     ///
     /// The scheduler counts nominated pods as running on a node when it checks topology spread. If
-    /// more of them were nominated than the skew permits, no pod would fit. The other pods are
-    /// nominated after these are bound.
+    /// more pods were nominated than the skew permits, no pod would fit. The remaining pods are
+    /// nominated after the first ones are bound.
     fn needed_actions<'p>(
         &self,
         pods: &[&'p Pod],

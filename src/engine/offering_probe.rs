@@ -1,5 +1,5 @@
-//! Selects the offerings of a launch. One launch at a time tries each recently refused offering,
-//! and the other launches follow once it has succeeded.
+//! Selects the offerings of a launch. A recently refused offering is tried by one launch at a time,
+//! and other launches request it once that launch has succeeded.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -161,7 +161,7 @@ fn hashes_of(cx: &Context, pool: &PoolName) -> Option<(String, String)> {
     cluster.pool(pool.as_str()).map(|pool| hashes_in(cluster, pool))
 }
 
-/// Excludes zones with a launch back-off from plans, and zones with an unfinished test.
+/// Excludes zones with a launch back-off or an unfinished test from plans, and forgets old waits.
 pub(super) fn exclude_failing_zones(cx: &mut Context, now: Timestamp) {
     forget_waits(cx, now);
     let waits = cx.safeguards.registration_backoff.failing.values();
@@ -252,9 +252,9 @@ pub(super) fn include_test_zones(cx: &mut Context) -> BTreeSet<PoolName> {
     .collect()
 }
 
-/// Keeps one launch per pool in zones with a due test node: first the instance type with the
-/// fewest failures, then the launch with the most pods. Pods that can run in a different zone
-/// are planned there, and the other pods wait. Returns whether any launch was dropped.
+/// Keeps one launch per pool in zones with a due test node. It prefers the instance type with the
+/// fewest failures, then the launch with the most pods. Pods that can run in a different zone are
+/// planned there, and the other pods wait. Returns whether any launch was dropped.
 pub(super) fn keep_one_test_launch(
     cx: &Context,
     plan: &mut Plan,

@@ -34,7 +34,7 @@ pub enum Report {
     /// The API server, the instances and the configuration belong to different clusters. All
     /// changes are suspended.
     Mismatch(Mismatch),
-    /// They belong to the same cluster again.
+    /// The API server, the instances and the configuration belong to the same cluster again.
     Matches,
     /// Several Nodes have the providerID of one instance. Their voluntary disruption is blocked.
     SameInstance {
@@ -99,7 +99,7 @@ pub enum Report {
     Short(Shortfall),
     /// A shortfall ended: the capacity exists or is no longer required.
     Enough(StaticDemand),
-    /// A claim was planned for these pods. In observe mode: would be.
+    /// A claim was planned for these pods. In observe mode, it would be planned in manage mode.
     ClaimPlanned {
         /// The claim.
         claim: ClaimId,
@@ -111,9 +111,9 @@ pub enum Report {
         price: Price,
         /// Number of offerings for the launch.
         offerings: usize,
-        /// Why: `provisioned`, or the disruption reason of the nodes that it replaces.
+        /// `provisioned`, or the disruption reason of the nodes that the claim replaces.
         reason: &'static str,
-        /// True if the offerings have fewer values of a label than `min_values`.
+        /// True if the offerings have fewer values of a label than `min_values` requires.
         relaxed: bool,
         /// Pods of the claim.
         pods: Vec<PodKey>,
@@ -197,12 +197,12 @@ pub enum Report {
         offering: Option<OfferingKey>,
         /// The new phase.
         phase: ClaimPhase,
-        /// True if it enters the phase after a drain with which no pods remain on its node.
+        /// True if the claim enters the phase after a drain that left no pods on its node.
         drained: bool,
-        /// True if it had reached the phase before startup.
+        /// True if the claim had reached the phase before this process started.
         found: bool,
     },
-    /// A node is disrupted. In observe mode: would be.
+    /// A node is disrupted. In observe mode, it would be disrupted in manage mode.
     Retire {
         /// The claim.
         claim: ClaimId,
@@ -227,7 +227,7 @@ pub enum Report {
         /// Number of nodes.
         nodes: usize,
     },
-    /// Nodes are consolidated. In observe mode: would be.
+    /// Nodes are consolidated. In observe mode, they would be consolidated in manage mode.
     Consolidates {
         /// Their pools.
         pools: BTreeSet<PoolName>,
@@ -270,7 +270,7 @@ pub enum Report {
         instance: InstanceId,
         /// Kind of interruption.
         what: Interruption,
-        /// True if it is ignored.
+        /// True if the notice is ignored.
         ignored: bool,
     },
     /// The disruption of a node was cancelled.
@@ -317,7 +317,7 @@ pub enum Report {
         held_by: Vec<DrainBlocker>,
         /// Number of further blockers.
         more: usize,
-        /// When the node is terminated anyway, if so.
+        /// When the node is terminated despite the blockers. `None` if it is not.
         deadline: Option<Timestamp>,
     },
     /// A drain timed out, and the node is terminated despite blockers.
@@ -331,7 +331,8 @@ pub enum Report {
         /// Number of further blockers.
         more: usize,
     },
-    /// An instance does not terminate after the request. Repeated with doubled intervals.
+    /// An instance has not terminated for a long time after the request. Repeated with doubled
+    /// intervals.
     Lingers {
         /// The claim.
         claim: ClaimId,
@@ -373,7 +374,7 @@ pub enum Report {
         /// Capacity of the node.
         found: i64,
     },
-    /// A node registered without the taint that keeps pods off it until its registration.
+    /// A node registered without the taint that keeps pods off the node until its registration.
     Unguarded {
         /// The node.
         node: NodeName,

@@ -24,7 +24,7 @@ pub(super) struct ChangeSafeguard {
     pub(super) ailing: bool,
     /// True if the disruptions of the configuration still have to be checked.
     pub(super) changed: bool,
-    /// True if they were ever checked.
+    /// True if the disruptions of any configuration were ever checked.
     pub(super) weighed: bool,
     /// The last checked configuration, if it was replaced.
     pub(super) before: Option<Arc<Cluster>>,
@@ -35,7 +35,7 @@ pub(super) struct ChangeSafeguard {
 pub(super) struct UndrainedTerminations {
     /// Times of recent terminations without a drain.
     pub(super) ended: VecDeque<Timestamp>,
-    /// Claims that had a Node or should have one, and since when it is missing.
+    /// Claims without a Node although they had one or should have one, and since when.
     pub(super) missing: BTreeMap<ClaimId, Timestamp>,
     /// Those of the `missing` claims that were within the limit at the last comparison.
     pub(super) tolerated: BTreeSet<ClaimId>,
@@ -54,7 +54,8 @@ pub(super) struct UndrainedTerminations {
     pub(super) held: Option<HeldEnds>,
     /// The approvals that a user can give.
     pub(super) offers: VecDeque<HeldEnds>,
-    /// Claims that may be terminated: a user has approved it, and no Node has registered since.
+    /// Claims that may be terminated, because a user has approved it and no Node has registered
+    /// since.
     pub(super) accepted: BTreeSet<ClaimId>,
 }
 
@@ -76,7 +77,7 @@ pub(super) struct Failing {
     /// The wait before a test node in any zone, until a node has registered.
     pub(super) all: Wait,
     pub(super) zones: BTreeMap<Zone, Wait>,
-    /// Zones in which a node launched since then has registered.
+    /// Zones in which a node launched after that time has registered.
     pub(super) proven: BTreeSet<Zone>,
     /// Number of failures by instance type.
     pub(super) types: BTreeMap<TypeName, u32>,

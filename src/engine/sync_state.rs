@@ -50,9 +50,10 @@ pub(super) struct SyncState {
     pub(super) listing_fault: Option<String>,
     /// Why the last listing of instances failed, if it did.
     pub(super) listing_failed: Option<String>,
-    /// True if the last listing contained news.
+    /// True if the last listing contained changes.
     pub(super) listing_news: bool,
-    /// Why the API server, the instances and the configuration are not of one cluster, if so.
+    /// The mismatch of the API server, the instances and the configuration, if they belong to
+    /// different clusters.
     pub(super) mismatch: Option<Mismatch>,
     /// True if the first comparison is reported even if it finds no mismatch.
     pub(super) reports_match: bool,

@@ -21,11 +21,11 @@ use crate::model::template_hash::accept_id;
 use crate::state::cluster_identity::{HeldEnds, Mismatch};
 use crate::state::node_claims::{LISTING_APART, NodeClaim};
 
-/// A termination without a drain counts for this long.
+/// A termination without a drain counts against the limit for this long.
 const COUNTED: SignedDuration = SignedDuration::from_mins(10);
 
-/// Number of remembered approval IDs with their claims. The set may have changed by the time the
-/// user enters an ID.
+/// Number of remembered approval IDs with their claims. The set of claims may have changed by the
+/// time the user enters an ID.
 const OFFERS: usize = 8;
 
 impl Engine {
@@ -87,7 +87,7 @@ pub(super) fn count_missing_nodes(cx: &mut Context, now: Timestamp) {
     release_approved_terminations(cx);
 }
 
-/// Releases the claims of approved IDs. Each occasion has a new ID.
+/// Releases the claims of approved IDs. An approved ID is not valid for later occasions.
 fn release_approved_terminations(cx: &mut Context) {
     let ids = &cx.state.notes.accepted;
     let (taken, others): (VecDeque<HeldEnds>, VecDeque<HeldEnds>) =
@@ -101,7 +101,7 @@ fn release_approved_terminations(cx: &mut Context) {
     }
 }
 
-/// Creates an approval request for these claims on this occasion.
+/// Creates an approval request for these claims. `since` is part of its ID.
 fn offer_approval(cx: &mut Context, claims: BTreeSet<ClaimId>, since: Timestamp) -> HeldEnds {
     let since = since.as_nanosecond().to_string();
     let parts = claims.iter().map(ClaimId::as_str).chain([since.as_str()]);
@@ -138,9 +138,9 @@ pub(super) fn missing_nodes_mismatch(cx: &mut Context) -> Option<Mismatch> {
 }
 
 /// Returns whether too many claims have no Node, so that the engine has to stop: more than
-/// [`undrained_max`] of `total`. A shrinking cluster is not stopped:
-/// claims within the limit at the last comparison remain within it until a further claim lacks
-/// its Node. If the engine has already stopped, only the number counts.
+/// [`undrained_max`] of `total`. A shrinking cluster is not stopped: claims within the limit at the
+/// last comparison remain within it until a further claim lacks its Node. If the engine has already
+/// stopped, only the number of claims without a Node is compared.
 fn exceeds_undrained_max(cx: &Context, claims: &BTreeSet<ClaimId>, total: usize) -> bool {
     let stopped = matches!(cx.sync.mismatch, Some(Mismatch::NoNodes { .. }));
     let more = stopped || !claims.is_subset(&cx.safeguards.undrained.tolerated);
@@ -165,7 +165,7 @@ fn undrained_max(cx: &Context, total: usize) -> usize {
 }
 
 /// Returns whether the instance of a claim may be terminated without a drain now. Recent
-/// terminations count, and so do claims without a Node, which may be next.
+/// terminations count against the limit, and so do claims without a Node, which may be next.
 pub(super) fn may_terminate_undrained(
     cx: &mut Context,
     interruptions: &Interruptions,
@@ -196,7 +196,7 @@ pub(super) fn may_terminate_undrained(
     if !interruptions.is_reclaimed(cx, id, now) {
         cx.safeguards.undrained.ended.push_back(now);
     }
-    // It counts as terminated from here on.
+    // From here on, the claim counts as terminated.
     cx.safeguards.undrained.missing.remove(id);
     cx.progress_of(id).undrained = true;
     true

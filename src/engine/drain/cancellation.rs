@@ -19,8 +19,8 @@ pub(in crate::engine) const WITHDRAWN_MIN: SignedDuration = SignedDuration::from
 
 pub(in crate::engine) const WITHDRAWN_DOUBLED_MAX: u32 = 6;
 
-/// Maximum time until a sent taint is on its node: an answer takes up to 20 s. The watch of nodes
-/// shows the taint with its next event.
+/// Maximum time until a sent taint is on its node: the API server answers within 20 s. The watch of
+/// nodes shows the taint with its next event.
 pub(in crate::engine) const TAINT_LAG: SignedDuration = SignedDuration::from_secs(30);
 
 /// Cancels the disruption of a node that could not be drained, and keeps it longer each time.

@@ -60,7 +60,7 @@ pub const PLAN_CLAIMS: &str = "outrigger_plan_claims";
 pub enum Severity {
     /// Changes are suspended.
     Error,
-    /// A user should look at it.
+    /// A condition that a user should examine.
     Warn,
     /// A decision or an observation.
     Info,
@@ -362,7 +362,7 @@ pub(super) fn observe<'r>(
     (name, labels.to_vec(), MetricChange::Observe(time.as_secs_f64()))
 }
 
-/// Counts a disruption decision, once and for each of its pools, by replacement, reason and
+/// Counts a disruption decision once in total and once per pool, by replacement, reason and
 /// consolidation type: a single node, several nodes, or empty nodes.
 pub(super) fn decisions<'r>(
     pools: impl IntoIterator<Item = &'r PoolName>,
@@ -409,7 +409,7 @@ pub(super) fn offering_text(offering: &OfferingKey) -> String {
     format!("{instance_type} {zone} {capacity_type}")
 }
 
-/// Formats a price, to be appended to another text. Empty if it is unknown.
+/// Formats a price, to be appended to another text. Empty if the price is unknown.
 pub(super) fn price_suffix(price: Option<Price>) -> String {
     price.map_or_else(String::new, |price| format!(" at ${:.4}/h", price.usd_per_h()))
 }
