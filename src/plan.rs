@@ -67,7 +67,7 @@ pub struct PlannedTermination {
     pub node: NodeName,
     /// Its pool.
     pub pool: PoolName,
-    /// Why.
+    /// The disruption reason.
     pub reason: Reason,
     /// Its price, if the catalog contains it.
     pub price: Option<Price>,
@@ -96,7 +96,7 @@ impl PlannedTermination {
     }
 }
 
-/// The actions for one cluster now, and the reasons against all others.
+/// The actions for one cluster now, and the reasons why no other action is taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a plan does nothing unless it is carried out"]
 pub struct Plan {
@@ -105,7 +105,7 @@ pub struct Plan {
     pub launches: Vec<NewNodeClaim>,
     /// Pods that fit on existing and in-flight nodes.
     pub placed: Vec<(NodeRef, Vec<PodKey>)>,
-    /// Pods with no answer, and why.
+    /// Unschedulable pods, with the reasons.
     pub unplaced: Vec<UnschedulablePod>,
     /// Nodes to disrupt.
     pub retire: Vec<PlannedTermination>,
@@ -312,8 +312,8 @@ pub fn full_plan(state: &State, now: Timestamp) -> Plan {
     plan.launches.extend(weighed.launches);
     let combined = audit::audit(plan.clone(), &snapshot);
     if combined.findings.len() > plan.findings.len() {
-        // Both together exceed limits. Consolidation is evaluated again once the first part is
-        // done.
+        // Provisioning and consolidation together exceed limits. Consolidation is evaluated again
+        // once the other actions of the plan are done.
         plan.launches.truncate(planned);
         return plan;
     }

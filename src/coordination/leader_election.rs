@@ -28,7 +28,7 @@ const LASTS_MAX: Duration = Duration::from_mins(5);
 pub struct LeaseHolder {
     /// The host that holds it; empty if none does.
     pub holder: String,
-    /// Renewal time by the clock of the holder. Only changes of this value count.
+    /// Renewal time by the clock of the holder. Only changes of this value are evaluated.
     pub renewed: String,
     /// The requested duration.
     pub lasts: Duration,
@@ -41,7 +41,7 @@ pub enum LeaseOwner {
     Free,
     /// This host.
     Mine,
-    /// Another host, for this long unless renewed.
+    /// Another host. Its Lease expires after this time unless it renews the Lease.
     Theirs(Duration),
 }
 
@@ -159,9 +159,9 @@ pub fn may_hold(cluster: &ClusterName, company: &BTreeMap<ClusterName, LeaseStat
 /// Why a leader hands a cluster over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartingReason {
-    /// Another host requested it.
+    /// Another host requested the cluster.
     Asked,
-    /// This host requested it, but its engine does not decide.
+    /// This host requested the cluster, but its engine makes no decisions.
     Unfit,
 }
 

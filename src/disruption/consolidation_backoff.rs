@@ -10,14 +10,14 @@ use jiff::{SignedDuration, Timestamp};
 const TOGETHER: SignedDuration = SignedDuration::from_mins(10);
 
 /// Back-off of a pool after its last consolidation, for one, two and more unprofitable rounds in a
-/// row. After the last one, only a changed cluster makes consolidation profitable.
+/// row. After three such rounds, only a changed cluster makes consolidation profitable.
 const RESTS: [SignedDuration; 3] = [
     SignedDuration::from_mins(10),
     SignedDuration::from_hours(1),
     SignedDuration::from_hours(7 * 24),
 ];
 
-/// Highest share of the expected savings that may be lost.
+/// Highest fraction of the expected savings that may be lost.
 pub const LOST_MAX: f64 = 0.5;
 
 /// Result of the last consolidations of one pool.

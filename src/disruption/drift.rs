@@ -137,12 +137,12 @@ impl<'a> DriftReference<'a> {
     }
 }
 
-/// Returns whether hashes drifted from a recorded hash.
+/// Returns whether the current hashes differ from a recorded hash in a way that counts as drift.
 fn has_drifted(hashes: Hashes, recorded: Option<&str>) -> bool {
     recorded.is_some_and(|recorded| hashes.change_since(recorded) == Change::Drifted)
 }
 
-/// Returns when a node was created, by its claim or its Node.
+/// Returns the creation time of the claim or, without a claim, of the Node.
 fn created_at(candidate: &Candidate<'_>) -> Option<Timestamp> {
     let claim = candidate.claim.map(|claim| claim.record.created);
     claim.or(candidate.node.created)

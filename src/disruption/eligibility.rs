@@ -9,7 +9,7 @@ use crate::state::candidates::{Candidate, DisruptionView};
 use crate::state::what_if::WhatIf;
 
 /// Returns the verdict that keeps a node for every reason that is not forceful. Blockers of pods do
-/// not count if the node has its full termination grace period. The minimum age does not count for
+/// not count if the node has its full termination grace period. The minimum age does not apply to
 /// expiry.
 pub fn retaining_verdict(
     candidate: &Candidate<'_>,
@@ -24,7 +24,8 @@ pub fn retaining_verdict(
         .or_else(|| min_age_verdict(candidate, pool, now).filter(|_| reason != Reason::Expired))
 }
 
-/// Returns the verdict that keeps a node independent of its pool, or if the pool no longer exists.
+/// Returns the verdict that keeps a node regardless of the settings of its pool, which may no
+/// longer exist.
 pub fn pool_independent_verdict(candidate: &Candidate<'_>, reason: Reason) -> Option<Verdict> {
     if candidate.node.deleting.is_some() {
         return Some(Verdict::Deleted);

@@ -85,7 +85,8 @@ fn has_other_image(instance: &Instance, facts: &InstanceFacts, class: &ClassCata
     known && facts.image.is_some() && facts.image.as_ref() != class.images.get(name)
 }
 
-/// Compares the security groups. Groups that a user attached manually count, too (spec §10, 6).
+/// Compares the security groups. Groups that a user attached manually are compared, too (spec §10,
+/// 6).
 fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
     let groups: BTreeSet<&String> =
         resolved.security_groups.iter().map(|security_group| &security_group.id).collect();

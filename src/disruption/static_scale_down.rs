@@ -1,6 +1,7 @@
 //! Selects the surplus nodes of a static pool.
 //!
-//! Source: spec/scheduling.md §3.3. Budgets do not apply, because the user lowered the number.
+//! Source: spec/scheduling.md §3.3. Budgets do not apply, because the user lowered the number of
+//! nodes.
 
 use crate::model::claim::ClaimPhase;
 use crate::model::id::ClaimId;

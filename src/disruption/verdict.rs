@@ -34,7 +34,7 @@ pub enum Verdict {
     /// Pods run on it.
     #[error("not empty: {pods} pod(s) running")]
     InUse {
-        /// How many.
+        /// Number of these pods.
         pods: usize,
     },
     /// Pods are nominated for it.
@@ -49,7 +49,7 @@ pub enum Verdict {
     /// Its pool consolidates only empty nodes.
     #[error("its pool consolidates only empty nodes")]
     EmptyOnly,
-    /// It is empty, which is a different reason.
+    /// The node is empty, which is a different disruption reason.
     #[error("empty, not underutilized")]
     Empty,
     /// Its price is unknown.
@@ -115,7 +115,7 @@ pub enum Verdict {
     /// Pods were added or removed recently.
     #[error("pods changed recently; not a candidate before {until}")]
     RecentlyChanged {
-        /// When the time is over.
+        /// The end of this time.
         until: Timestamp,
     },
     /// It is below the minimum age of its pool.
@@ -164,7 +164,7 @@ pub enum Verdict {
     ApprovalPending {
         /// The ID to approve.
         id: String,
-        /// Share of the nodes of the cluster that it would disrupt, in per cent.
+        /// Percentage of the nodes of the cluster that the new configuration would disrupt.
         percent: usize,
     },
     /// Its Node object is being deleted.
@@ -182,7 +182,7 @@ pub enum Verdict {
     /// A cool-down after a different change in the cluster.
     #[error("in back-off until {until}, after {after}")]
     CoolDown {
-        /// When the time is over.
+        /// The end of this time.
         until: Timestamp,
         /// The change.
         after: &'static str,
@@ -200,7 +200,7 @@ pub enum Verdict {
     /// The Lease of the cluster cannot be read, so it is unknown whether disruption is allowed.
     #[error("{0}")]
     LeaseUnreadable(String),
-    /// Outside maintenance windows.
+    /// No maintenance window allows disruption now.
     #[error(fmt = write_window)]
     Window {
         /// When the next window opens. `None` if none is found.
@@ -215,7 +215,7 @@ pub enum Verdict {
         rate: Option<Rate>,
         /// Number of nodes that it allows at a time, or within the period of the rate.
         allowed: usize,
-        /// When it allows more at the latest. `None` if that depends on other nodes.
+        /// The latest time at which the budget allows more. `None` if that depends on other nodes.
         opens: Option<Timestamp>,
     },
 }

@@ -33,7 +33,8 @@ const ADOPTIONS_MAX: usize = 16;
 const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(60);
 
 impl AdoptionAttempt {
-    /// Returns the time of the next attempt to tag the instance. `None` if the attempt is due now.
+    /// Returns the earliest time of the next attempt to tag the instance, if the attempt has to
+    /// wait.
     fn next_attempt(&self) -> Option<Timestamp> {
         let listed_by = self.done.and_then(|at| at.checked_add(SHOWN_MAX).ok());
         listed_by.or(self.retry.next_attempt())

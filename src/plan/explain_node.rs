@@ -30,7 +30,7 @@ pub(super) const REASONS: [Reason; 6] = [
     Reason::Expired,
 ];
 
-/// Pods listed in text output.
+/// Maximum number of pods listed in text output.
 const TOLD: usize = 50;
 
 /// The explanation of one node.
@@ -51,7 +51,7 @@ pub struct ExplainedNode<'s> {
     pub misreads: Vec<InvalidInput>,
     /// Its pods.
     pub pods: Vec<Tenant<'s>>,
-    /// When it expires, or `None`.
+    /// When the node expires. `None` if it does not expire.
     pub expires: Option<Timestamp>,
     /// The next scheduled change, if known.
     pub next: Option<Timestamp>,

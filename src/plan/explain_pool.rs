@@ -35,7 +35,7 @@ pub struct ExplainedPool<'s> {
     pub pause: Option<(RuleScope, &'s Pause)>,
     /// The offerings that it can launch.
     pub range: PoolAvailability,
-    /// Nodes it would launch now, grouped by first offering, largest group first.
+    /// Nodes that the pool would launch now, grouped by first offering, largest group first.
     pub launches: Vec<Launches>,
     /// Missing nodes of a static pool that cannot be launched.
     pub short: Option<Shortfall>,
@@ -56,7 +56,7 @@ pub struct Launches {
     pub first: OfferingKey,
     /// Its price.
     pub price: Price,
-    /// How many.
+    /// Number of these nodes.
     pub nodes: usize,
     /// Number of pods on all of them.
     pub pods: usize,
@@ -67,7 +67,7 @@ pub struct Launches {
 /// Unschedulable pods with the same rejection code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectionGroup {
-    /// How many.
+    /// Number of these pods.
     pub pods: usize,
     /// The first pod.
     pub first: PodKey,
@@ -87,7 +87,7 @@ pub struct Outlook {
 /// Nodes kept by the same verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stay {
-    /// How many.
+    /// Number of these nodes.
     pub nodes: usize,
     /// The first node and its verdict.
     pub first: RetainedNode,

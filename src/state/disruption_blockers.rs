@@ -28,13 +28,13 @@ const MISREADS_MAX: usize = 100;
 /// A blocker of voluntary disruption on a node or its pods.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DisruptionBlocker {
-    /// The node is annotated with this key, `true`.
+    /// The node has an annotation with this key and the value `true`.
     #[error("the node is annotated {0}=true")]
     Annotated(&'static str),
     /// This other Node has the same providerID.
     #[error("node {0} has the same providerID; only one of them can be the instance")]
     SameInstance(NodeName),
-    /// Its disruption was cancelled. The next attempt is not before this time.
+    /// The disruption of the node was cancelled, and is not attempted again before this time.
     #[error("its disruption was canceled; next attempt at {0}")]
     Withdrawn(Timestamp),
     /// A pod on it blocks disruption.
@@ -45,14 +45,14 @@ pub enum DisruptionBlocker {
 /// Why a pod blocks the disruption of its node.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PodBlocker {
-    /// It is annotated with this key, `true`.
+    /// The pod has an annotation with this key and the value `true`.
     #[error("is annotated {0}=true")]
     Annotated(&'static str),
-    /// It is annotated with this key and a duration, which ends at this time. `None` if the pod has
-    /// not started.
+    /// The pod has an annotation with this key and a duration, which ends at this time. `None` if
+    /// the pod has not started.
     #[error(fmt = write_protection)]
     Until(&'static str, Option<Timestamp>),
-    /// It is annotated as not safe to evict.
+    /// The pod has an annotation that it is not safe to evict.
     #[error("is annotated {SAFE_TO_EVICT}=false")]
     NotSafe,
     /// Its PodDisruptionBudget allows no disruption now.
@@ -76,10 +76,10 @@ pub enum PodBlocker {
          covered by more than one"
     )]
     Budgets(String, String),
-    /// No controller would recreate it.
+    /// No controller would recreate the pod.
     #[error("has no controller that would recreate it")]
     NotReplicated,
-    /// It is in kube-system, and no PodDisruptionBudget covers it.
+    /// The pod is in kube-system, and no PodDisruptionBudget covers it.
     #[error("is in kube-system and no PodDisruptionBudget covers it")]
     System,
     /// The data in this volume would be lost.
@@ -142,19 +142,19 @@ impl DisruptionBlocker {
         }
     }
 
-    /// Returns whether a termination grace period overrides it. Blockers of pods are overridden;
-    /// blockers of the node are not. Source: spec/disruption.md §1.2.
+    /// Returns whether a termination grace period overrides the blocker. Blockers of pods are
+    /// overridden; blockers of the node are not. Source: spec/disruption.md §1.2.
     pub fn yields_to_grace(&self) -> bool {
         matches!(self, Self::Pod(..))
     }
 
-    /// Returns whether it likely ends soon by itself. A rejected eviction is retried. It prevents
-    /// the choice of a node, but not an ongoing disruption.
+    /// Returns whether the blocker likely ends soon by itself. Such a blocker prevents the choice
+    /// of a node, but not an ongoing disruption, because a rejected eviction is retried.
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::Pod(_, PodBlocker::Budget { .. }))
     }
 
-    /// Returns when it ends by itself, if known.
+    /// Returns when the blocker ends by itself, if known.
     pub fn ends_at(&self) -> Option<Timestamp> {
         match self {
             Self::Withdrawn(until) | Self::Pod(_, PodBlocker::Until(_, Some(until))) => {

@@ -109,7 +109,7 @@ impl State {
         let startup = claim.map_or(&[][..], |claim| &claim.record.startup_taints);
         let mut taints = node.taints.clone();
         if open && !initialized {
-            // Temporary taints are removed by others.
+            // Other components remove temporary taints.
             taints.retain(|taint| {
                 let is_removed = taint.is_ephemeral()
                     || (node.is_awaited() && taint.key == UNREACHABLE)
@@ -333,7 +333,8 @@ pub(crate) fn offering_of(claim: &NodeClaim) -> Option<&OfferingKey> {
     claim.instance.as_ref().map(|instance| &instance.offering)
 }
 
-/// Returns the offerings of a claim; only that of its instance, once it exists.
+/// Returns the offerings of a claim. Once its instance exists, this is only the offering of the
+/// instance.
 pub(super) fn offerings_of(claim: &NodeClaim) -> &[OfferingKey] {
     offering_of(claim).map_or(&claim.offerings, std::slice::from_ref)
 }

@@ -30,7 +30,8 @@ fn is_listed(listed: &ListedInstances, id: &InstanceId) -> bool {
     listed.binary_search_by(|(other, _)| other.cmp(id)).is_ok()
 }
 
-/// Orders the instances of one claim. The first is the original: it names its fleet, or is older.
+/// Orders the instances of one claim. The first is the original: it has a tag with its EC2 fleet,
+/// or is older.
 fn originality_rank(instance: &Instance) -> (bool, Timestamp, &InstanceId) {
     let names_fleet = instance.tags.contains_key(TAG_FLEET);
     (!names_fleet, instance.launched, &instance.id)
@@ -55,7 +56,7 @@ pub struct NodeClaim {
     pub node: Option<NodeName>,
     /// Resources that its launch template provides, once requested. `None` if unknown.
     pub devices: Option<BTreeSet<String>>,
-    /// Pending pods it is planned for and will be given some time to get.
+    /// Pending pods for which the claim is planned. They are expected on its node for some time.
     pub pods: BTreeSet<PodKey>,
     /// Why it is disrupted.
     pub leaving: Option<Reason>,
@@ -71,7 +72,7 @@ pub struct NodeClaim {
     pub foreign: bool,
     /// When its instance was first missing from a listing.
     missing_since: Option<Timestamp>,
-    /// Whether a later listing, sufficiently apart, lacks it, too.
+    /// Whether a sufficiently later listing lacks its instance, too.
     missing_confirmed: bool,
 }
 
@@ -138,8 +139,8 @@ impl NodeClaim {
         offering.reservation.as_deref()
     }
 
-    /// Returns whether the provider has not subtracted it from its reservation. It is then about to
-    /// be launched, or was launched at or after the time of the count.
+    /// Returns whether the provider has not subtracted the claim from its reservation yet. Such a
+    /// claim is about to be launched, or was launched at or after the time of the count.
     fn is_missing_from_reservation(&self, counted: Option<Timestamp>) -> bool {
         let Some(instance) = &self.instance else {
             return true;
@@ -169,7 +170,7 @@ const LISTING_LAG: SignedDuration = SignedDuration::from_secs(60);
 /// Two listings count as independent when they are this far apart.
 pub const LISTING_APART: SignedDuration = SignedDuration::from_secs(5);
 
-/// A listing that lacks more than this share of known instances is not trusted. See
+/// A listing that lacks more than one in this many known instances is not trusted. See
 /// docs/decisions/003-out-of-sync-suspends-decisions.md.
 const MISSING_SHARE_MAX: usize = 5;
 
@@ -197,8 +198,8 @@ pub struct NodeClaims {
     doubted: Option<(Timestamp, Vec<ClaimId>)>,
     foreign_instances: BTreeSet<InstanceId>,
     ended: BTreeSet<InstanceId>,
-    /// Whether some instance names the fleet that launched it. With a provider that does not, all
-    /// instances would look like copies.
+    /// Whether some instance names the fleet that launched it. With a provider that names no
+    /// fleets, all instances would look like copies.
     names_fleets: bool,
 }
 
@@ -209,7 +210,7 @@ impl NodeClaims {
         claim.map_or(PoolName::default(), |claim| claim.record.pool.clone())
     }
 
-    /// The claim an instance fulfils.
+    /// Returns the claim to which an instance belongs.
     pub fn by_instance(&self, instance: &str) -> Option<&ClaimId> {
         self.by_instance.get(instance)
     }
@@ -284,7 +285,8 @@ impl NodeClaims {
         left
     }
 
-    /// No pass ran from `from` to `now`, so this time does not count as waiting of any claim.
+    /// Excludes the time from `from` to `now` from the waiting times of all claims, because no pass
+    /// ran in it.
     pub fn skip_suspended_time(&mut self, from: Timestamp, now: Timestamp) {
         for claim in self.claims.values_mut() {
             let lost = now.duration_since(from.max(claim.since));
@@ -336,7 +338,8 @@ impl NodeClaims {
         outcome
     }
 
-    /// Returns whether an instance is unchanged since the last listing. Most are, and are skipped.
+    /// Returns whether an instance is unchanged since the last listing. Most instances are
+    /// unchanged, and are skipped.
     fn is_unchanged(&mut self, instance: &Instance) -> bool {
         let claim = self.by_instance.get(&instance.id);
         let claim = claim.and_then(|id| self.claims.get_mut(id));
@@ -510,7 +513,7 @@ impl NodeClaims {
 
     fn compare_with_last(&mut self, fingerprint: &ListedInstances, now: Timestamp) {
         match &self.last_listing {
-            // The listings are too close: the earlier one remains the reference.
+            // The listings are too close together: the earlier one remains the reference.
             Some((at, last)) if now.duration_since(*at) < LISTING_APART && last == fingerprint => {
                 return;
             }

@@ -109,12 +109,12 @@ impl State {
 enum TerminationMode {
     /// After its pods are drained.
     Drained,
-    /// Independent of whether its pods are drained.
+    /// Even if its pods are not drained.
     TakenBack,
 }
 
-/// Returns how the node of a claim is terminated with pods, if it is. An empty node is kept if it
-/// gets pods.
+/// Returns how the node of a claim is terminated even if it has pods. `None` if it is not
+/// terminated then: an empty node is kept if it gets pods.
 fn termination_mode(claim: &NodeClaim) -> Option<TerminationMode> {
     match claim.leaving {
         None => claim.replaced_since.map(|_| TerminationMode::Drained),

@@ -53,14 +53,14 @@ pub struct ExistingNode {
     /// DaemonSets whose pods are expected, and whether they are certain for all offerings of the
     /// node.
     pub daemons: Vec<(ObjectKey, bool)>,
-    /// Host ports taken: protocol, address (empty for all) and port.
+    /// Host ports in use: protocol, address (empty for all) and port.
     pub host_ports: BTreeSet<(String, String, u16)>,
     /// Whether it is initialized. Initialized nodes are filled first.
     pub initialized: bool,
     /// Whether it is filled after other initialized nodes: it is empty and may be disrupted.
     pub idle: bool,
-    /// Whether it accepts pods. Otherwise it is being disrupted, cordoned or not managed, but its
-    /// pods count for topology rules.
+    /// Whether it accepts pods. Otherwise it is being disrupted, cordoned or not managed, but
+    /// topology rules include its pods.
     pub open: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct BoundPodGroup<'a> {
     pub anti_affinity: &'a [PodTerm],
     /// Whether they are being deleted. Topology spread does not count such pods, but affinity does.
     pub deleting: bool,
-    /// Number of them by node name.
+    /// Number of these pods by node name.
     pub nodes: Vec<(&'a NodeName, u32)>,
 }
 
@@ -107,8 +107,8 @@ pub struct Usage {
 pub struct BufferPods {
     /// The virtual pods of all buffers.
     pub pods: Vec<Pod>,
-    /// Number of pods that each buffer reserves capacity for. `None` if their shape is unknown. The
-    /// total number of virtual pods is limited.
+    /// Number of pods for which each buffer reserves capacity. `None` if the pod template is
+    /// unknown. The total number of virtual pods is limited.
     pub wanted: BTreeMap<String, Option<u32>>,
     /// Nodes that could be disrupted if no buffer needed their capacity.
     pub idle: BTreeSet<NodeName>,
@@ -119,7 +119,7 @@ pub struct BufferPods {
 pub struct Snapshot<'a> {
     /// The configuration in force.
     pub cluster: &'a Cluster,
-    /// Instance types and prices, as the provider has them.
+    /// Instance types and prices, as the provider reports them.
     pub catalog: &'a Catalog,
     /// The catalogs of pools that node classes or price overlays change.
     pub overlaid: &'a PoolCatalogs,
@@ -148,8 +148,8 @@ pub struct Snapshot<'a> {
     pub daemon_sets: Vec<&'a DaemonSet>,
     /// Usage of each pool.
     pub usage: BTreeMap<PoolName, Usage>,
-    /// Gangs of pending pods by namespace and name, with the number of their pods that remain
-    /// bound.
+    /// Gangs with pending pods, by namespace and name. The value is the number of bound pods of the
+    /// gang, without those that must move.
     pub gangs: BTreeMap<(&'a str, &'a str), usize>,
     /// Reservations with their remaining capacity.
     pub reservations: BTreeMap<ReservationId, Reservation>,

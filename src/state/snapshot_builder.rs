@@ -1,4 +1,4 @@
-//! Builds the snapshot that decisions receive from the state of one cluster.
+//! Builds the snapshot for decisions from the state of one cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +78,8 @@ impl State {
         }
     }
 
-    /// Returns the gangs of pending pods with the number of their pods that remain bound.
+    /// Returns the gangs with pending pods, each with the number of its bound pods, without those
+    /// that must move.
     fn bound_gang_pods<'s>(
         &'s self,
         asking: &[&'s Pod],
@@ -125,7 +126,7 @@ impl State {
         lacking
     }
 
-    /// Returns whether a static pool has its number of kept nodes; true for other pools.
+    /// Returns whether a static pool has as many kept nodes as configured. True for other pools.
     pub fn has_all_static_nodes(&self, pool: &PoolName) -> bool {
         let configured = self.cluster.pool(pool.as_str());
         let Some(wanted) = configured.and_then(|pool| pool.replicas) else {
@@ -189,8 +190,8 @@ impl State {
         usage
     }
 
-    /// Returns reservations minus their use. In offline mode the catalog counts no instances, so
-    /// all nodes are subtracted.
+    /// Returns the remaining capacity of each reservation. In offline mode the catalog counts no
+    /// instances, so all nodes are subtracted.
     fn remaining_reservations(&self) -> BTreeMap<ReservationId, Reservation> {
         let mut left = self.ledger.remaining_reservations(self.catalog.reservations());
         if left.is_empty() {
@@ -217,7 +218,7 @@ impl State {
             }
         }
         if let Some(node) = self.node_of(claim) {
-            // The catalog may have forgotten its type.
+            // The catalog may no longer contain the instance type.
             capacity.raise_to(&node.capacity);
         }
         capacity
@@ -234,8 +235,8 @@ impl State {
         })
     }
 
-    /// Returns nodes that a different tool launched for a pool with the same name, such as
-    /// Karpenter.
+    /// Returns nodes that a different tool, such as Karpenter, launched for a pool with the same
+    /// name.
     pub fn adoptable_nodes(&self) -> impl Iterator<Item = &Node> {
         self.karpenter_nodes(|pool| self.cluster.pool(pool).is_some()).filter(|node| {
             let id = node.instance_id();
@@ -243,8 +244,8 @@ impl State {
         })
     }
 
-    /// Returns the adoptable nodes that will be adopted. They already count for limits and static
-    /// pools.
+    /// Returns the adoptable nodes that will be adopted. Limits and static pools already include
+    /// them.
     fn nodes_to_adopt(&self) -> impl Iterator<Item = &Node> {
         let takes = self.cluster.adopt && self.cluster.mode == ManagementMode::Manage;
         takes.then(|| self.adoptable_nodes()).into_iter().flatten()
@@ -279,7 +280,7 @@ impl State {
         offering.map(|offering| offering.price)
     }
 
-    /// Returns the price of a node, by its instance or its labels.
+    /// Returns the price of a node. Its offering is known from its instance or its labels.
     pub fn price_of(&self, node: &Node, claim: Option<&NodeClaim>) -> Option<Price> {
         self.price_in(&self.catalog, node, claim)
     }

@@ -55,7 +55,7 @@ impl NodeCounts {
         *counter += 1;
     }
 
-    /// Returns the total number.
+    /// Returns the total number of nodes.
     pub fn total(&self) -> usize {
         self.ready + self.unready + self.starting + self.leaving
     }

@@ -1,4 +1,5 @@
-//! Unavailable offerings: a launch failed recently, and they are not retried before a time.
+//! Unavailable offerings: a launch of them has failed recently, and they are not requested before
+//! the end of a back-off.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +11,17 @@ use crate::model::instance::{CapacityType, OfferingKey, UnavailableKey};
 /// The first back-off of a failed offering: three minutes as in Karpenter (spec/aws.md §0.2).
 pub const HOLD: SignedDuration = SignedDuration::from_mins(3);
 
-/// Each failed retry doubles the back-off, up to this.
+/// Each failed retry doubles the back-off, up to this maximum.
 pub const HOLD_MAX: SignedDuration = SignedDuration::from_mins(30);
 
-/// A failure later than this after a back-off starts again with the shortest back-off.
+/// If an offering fails later than this after the end of its back-off, it gets the shortest
+/// back-off again.
 const MEMORY: SignedDuration = SignedDuration::from_mins(30);
 
 /// Whether a launch may request an offering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Allowed.
+    /// The launch may request the offering.
     Free,
     /// The back-off has ended, and a different launch is retrying the offering.
     Tried,
@@ -39,7 +41,7 @@ struct Hold {
 /// Whether a launch has retried the offering since its back-off ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Trial {
-    /// No launch has.
+    /// No launch has retried it.
     Due,
     /// This claim retried it last.
     AskedBy(ClaimId),
@@ -87,7 +89,7 @@ impl Hold {
 /// Unavailable offerings, each with the end of its back-off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnavailableOfferings {
-    /// For everyone.
+    /// Offerings that are unavailable for all node classes.
     general: BTreeMap<OfferingKey, Hold>,
     /// Unavailable offerings of one node class, whose template, image or subnets are the cause.
     by_class: BTreeMap<NodeClassName, BTreeMap<OfferingKey, Hold>>,
@@ -142,7 +144,8 @@ impl UnavailableOfferings {
         until
     }
 
-    /// Marks something as unavailable until a time, or until an existing later time.
+    /// Marks an offering or a capacity type as unavailable until a time. A later existing end is
+    /// kept.
     pub fn mark_unavailable(
         &mut self,
         offering: impl Into<UnavailableKey>,

@@ -22,11 +22,11 @@ const EBS_IN_TREE: &str = "kubernetes.io/aws-ebs";
 /// Provisioner of a StorageClass with manually created volumes.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// A pod with more volume claims than any node could attach is not looked at.
+/// Maximum number of volume claims of a pod that is evaluated. No node could attach more.
 const CLAIMS_MAX: usize = 1000;
 
-/// Maximum number of alternative locations for the volumes of a pod. Zonal volumes leave one. With
-/// a higher number, the volumes restrict each other only slightly.
+/// Maximum number of alternative locations for the volumes of a pod. Zonal volumes leave only one
+/// location. With a higher number, the volumes restrict each other only slightly.
 const ALTERNATIVES_MAX: usize = 64;
 
 /// Why the volumes of a pod cannot be used now.

@@ -180,7 +180,7 @@ impl<'a> WhatIf<'a> {
         let reschedulable = self.reschedulable.iter().filter(|(_, at)| leave[*at]);
         pending.extend(reschedulable.map(|(pod, _)| *pod));
         if !sorted {
-            // Two runs, which a stable sort finds.
+            // The pods are two sorted lists in sequence, which a stable sort merges quickly.
             pending.sort_by(|one, other| one.key.cmp(&other.key));
         }
         pending

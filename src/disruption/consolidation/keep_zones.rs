@@ -1,7 +1,8 @@
 //! Assigns identical pods to nodes so that as many as possible stay in their zone.
 //!
 //! A plan treats identical pods as interchangeable. A scheduler that spreads them over zones does
-//! not while they move: when one leaves a zone, its replacement must be scheduled in that zone.
+//! not treat them so while they move: if a pod leaves a zone, its replacement must be scheduled in
+//! that zone.
 
 use std::collections::BTreeMap;
 

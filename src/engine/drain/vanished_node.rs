@@ -71,8 +71,9 @@ pub(in crate::engine) fn handle_vanished_node(
 /// Returns whether pods remain.
 ///
 /// While the Node is only missing from listings, no pod is evicted: the watch has to show the
-/// deletion, or a probe has to confirm it. No pod is evicted while the safeguard on terminations
-/// without a drain holds, because many Nodes that disappear simultaneously are a mistake.
+/// deletion, or a probe has to confirm it. No pod is evicted either while the safeguard on
+/// terminations without a drain holds, because many Nodes that disappear simultaneously are a
+/// mistake.
 pub(in crate::engine) fn evict_pods_of_vanished_node(
     cx: &mut Context,
     id: &ClaimId,

@@ -113,7 +113,7 @@ impl Report {
                 debug("planned pods for the first time", fields![pods = waited.len()])
                     .metrics(waited.iter().flat_map(both))
             }
-            // Bound pods are too many for the log. The time is negative if clocks differ.
+            // Bound pods are too many for the log. The time may be negative, because clocks differ.
             Self::PodBound(took) => Description::new(None, "", fields![])
                 .metrics([observe(BOUND, (*took).max(SignedDuration::ZERO), &[])]),
             Self::PodStarted(took) => Description::new(None, "", fields![]).metrics([observe(
