@@ -312,7 +312,7 @@ impl Engine {
         self.cx.sync.mismatch.as_ref()
     }
 
-    /// Returns what the engine waits for before it decides anything.
+    /// Returns the information that the engine still lacks before it decides anything.
     pub fn missing_information(&self, now: Timestamp) -> Option<String> {
         self.cx.missing_information(now)
     }

@@ -269,20 +269,20 @@ impl CommandResult {
     }
 }
 
-/// A provider notice about an instance. Later variants leave less time.
+/// A provider notice about an instance. The variants are ordered: later ones leave less time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Interruption {
     /// The instance may be interrupted soon.
     Rebalance,
-    /// Its host is scheduled for maintenance.
+    /// The machine that hosts the instance is scheduled for maintenance.
     Maintenance,
-    /// Its capacity reservation reclaims it.
+    /// The capacity reservation of the instance reclaims it.
     Reservation,
-    /// It is a spot instance that is interrupted in two minutes.
+    /// The instance is a spot instance that is interrupted in two minutes.
     Spot,
-    /// It is being stopped or terminated.
+    /// The instance is being stopped or terminated.
     Stopping,
-    /// Its status checks fail. The end of its pods is not awaited.
+    /// The status checks of the instance fail. The end of its pods is not awaited.
     Failed,
 }
 

@@ -26,7 +26,7 @@ const LASTS_MAX: Duration = Duration::from_mins(5);
 /// The holder fields of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseHolder {
-    /// The host that holds it; empty if none does.
+    /// The host that holds the Lease. Empty if no host does.
     pub holder: String,
     /// Renewal time by the clock of the holder. Only changes of this value are evaluated.
     pub renewed: String,
@@ -91,15 +91,15 @@ impl LeaseObserver {
 /// State of the Lease of one cluster of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseStatus {
-    /// It has not been read yet.
+    /// The Lease has not been read yet.
     Unknown,
-    /// Its API server does not respond, or no host may hold its Lease.
+    /// The API server of the cluster does not respond, or no host may hold its Lease.
     Unreachable,
-    /// No host holds it.
+    /// No host holds the Lease.
     Free,
-    /// This host holds it.
+    /// This host holds the Lease.
     Mine,
-    /// This other host holds it.
+    /// This other host holds the Lease.
     Theirs(String),
 }
 

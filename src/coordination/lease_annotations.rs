@@ -148,7 +148,7 @@ pub struct DisruptionRecord {
 /// The state of a cluster in its annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseAnnotations {
-    /// Why the Lease is not known. Then no voluntary disruption is done.
+    /// Why the Lease is not known. In this case no node is disrupted voluntarily.
     pub fault: Option<String>,
     /// Version of the Lease. `None` if the Lease does not exist.
     pub version: Option<String>,
@@ -156,7 +156,7 @@ pub struct LeaseAnnotations {
     pub pauses: BTreeMap<Option<PoolName>, Pause>,
     /// Disrupted nodes, by claim.
     pub let_go: BTreeMap<ClaimId, DisruptionRecord>,
-    /// Why the disrupted nodes are not known. Then rates count as used up.
+    /// Why the disrupted nodes are not known. In this case all rates count as used up.
     pub garbled: Option<String>,
     /// Approved ids.
     pub accepted: BTreeSet<String>,

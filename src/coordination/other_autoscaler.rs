@@ -19,9 +19,9 @@ pub enum AutoscalerActivity {
     Unknown,
     /// Not known, because the API server does not respond.
     Unseen,
-    /// It is inactive.
+    /// The other autoscaler is inactive.
     Gone,
-    /// It is active, or was so within [`FREE`].
+    /// The other autoscaler is active, or was active within [`FREE`].
     Goes,
 }
 

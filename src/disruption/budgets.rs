@@ -90,7 +90,7 @@ impl<'a> Budgets<'a> {
         self.gone.contains(&candidate.node.name)
     }
 
-    /// Disrupts a node if its budgets allow it. Otherwise returns the verdict.
+    /// Records the disruption of a node if its budgets allow it. Otherwise returns the verdict.
     pub fn try_acquire(
         &mut self,
         candidate: &Candidate<'_>,
@@ -104,8 +104,8 @@ impl<'a> Budgets<'a> {
         Ok(())
     }
 
-    /// Disrupts a node that already counts as disrupted, if rates, pauses and maintenance windows
-    /// allow it. Otherwise returns the verdict.
+    /// Records the disruption of a node that already counts as disrupted, if rates, pauses and
+    /// maintenance windows allow it. Otherwise returns the verdict.
     pub fn try_acquire_leaving(
         &mut self,
         id: &ClaimId,

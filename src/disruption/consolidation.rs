@@ -50,7 +50,8 @@ use crate::state::what_if::WhatIf;
 pub struct ConsolidationAction {
     /// The nodes.
     pub nodes: Vec<NodeName>,
-    /// New nodes for their pods. Each offering of them is cheaper than the removed nodes.
+    /// New nodes for the pods of the removed nodes. Each offering of a new node is cheaper than the
+    /// removed nodes.
     pub claims: Vec<NewNodeClaim>,
     /// Pods that move to existing nodes.
     pub placed: Vec<(NodeRef, Vec<PodKey>)>,

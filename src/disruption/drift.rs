@@ -28,7 +28,7 @@ const SETTLED_AFTER: SignedDuration = SignedDuration::from_hours(1);
 /// The cause of drift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriftReason {
-    /// Its pool is not configured any more.
+    /// The pool of the node is no longer configured.
     PoolGone,
     /// The pool changed after the launch.
     Pool,

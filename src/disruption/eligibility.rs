@@ -59,7 +59,7 @@ pub fn recent_change_verdict(
     (until > now).then_some(Verdict::RecentlyChanged { until })
 }
 
-/// Returns nodes that accept no pods from consolidated nodes. They are still within their
+/// Returns nodes that accept no pods from consolidated nodes. These nodes are still within their
 /// `consolidate_after` (spec/disruption.md §1.5), or a buffer needs their capacity, which would be
 /// launched again and then consolidated again.
 pub fn closed_nodes<'a>(

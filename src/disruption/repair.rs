@@ -55,7 +55,8 @@ fn shared_instance_verdict(candidate: &Candidate<'_>) -> Option<Verdict> {
     matches!(blocker, DisruptionBlocker::SameInstance(_)).then(|| Verdict::Blocked(blocker.clone()))
 }
 
-/// Returns the unhealthy nodes to replace, longest due first, and the verdicts for the others.
+/// Returns the unhealthy nodes to replace, longest due first, and the verdicts for the other
+/// unhealthy nodes.
 pub fn select_unhealthy<'a>(
     disruption_view: &'a DisruptionView<'a>,
     budgets: &mut Budgets<'_>,

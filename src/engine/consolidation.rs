@@ -28,8 +28,9 @@ use crate::plan::{self, Plan};
 const CALM: SignedDuration = SignedDuration::from_secs(2);
 const CALM_MAX: SignedDuration = SignedDuration::from_secs(30);
 
-/// Minimum interval between two runs. It doubles after each run that found nothing, up to five
-/// minutes. It grows with the number of nodes, because a run may take a second for thousands.
+/// Minimum interval between two runs. The interval doubles after each run that found nothing, up to
+/// five minutes. It also grows with the number of nodes, because a run may take a second for
+/// thousands.
 const APART: SignedDuration = SignedDuration::from_secs(5);
 const APART_DOUBLED_MAX: u32 = 6;
 
@@ -200,8 +201,8 @@ impl Consolidation {
     }
 }
 
-/// Runs consolidation and starts the disruption of the selected nodes. It does not run while
-/// pending pods are unplanned.
+/// Runs consolidation and starts the disruption of the selected nodes. Consolidation does not run
+/// while pending pods are unplanned.
 pub(super) fn consolidate(
     cx: &mut Context,
     provisioning: &mut Provisioning,

@@ -170,7 +170,8 @@ impl Outbox {
             .collect()
     }
 
-    /// Cancels the matching commands that are still in the queue. Each counts as failed.
+    /// Cancels the matching commands that are still in the queue. Each cancelled command counts as
+    /// failed.
     pub(super) fn cancel_queued(&mut self, why: &str, which: impl Fn(&Command) -> bool) {
         let (cancelled, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.commands)
             .into_iter()
@@ -220,7 +221,7 @@ impl Outbox {
         id
     }
 
-    /// Returns the number of queued nominations. They are at the end of the queue.
+    /// Returns the number of queued nominations. Nominations are at the end of the queue.
     pub(super) fn pending_nominations(&self) -> usize {
         let others = |queued: &IssuedCommand| !matches!(queued.command, Command::Nominate { .. });
         self.commands.len() - self.commands.partition_point(others)

@@ -151,7 +151,7 @@ pub(super) type SameInstances = BTreeMap<InstanceId, BTreeSet<NodeName>>;
 pub(super) struct AdoptionController {
     /// Nodes being adopted.
     pub(super) nodes: BTreeMap<NodeName, AdoptionAttempt>,
-    /// Back-off after a denied call. It applies to all adoptions.
+    /// Back-off after a denied call. This back-off applies to all adoptions.
     pub(super) pause: Backoff,
     /// Number of nodes not adopted because their pool is not configured, as last reported.
     pub(super) left: BTreeMap<PoolName, usize>,

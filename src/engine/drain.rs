@@ -64,7 +64,7 @@ const REWATCHED: SignedDuration = SignedDuration::from_secs(30);
 /// If the watch does not show a pod that is older than this, it has missed the pod.
 const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
 
-/// Disrupts a node. It is drained and terminated, unless the drain is cancelled.
+/// Disrupts a node. The node is drained and terminated, unless the drain is cancelled.
 pub(super) fn disrupt_node(
     cx: &mut Context,
     interruptions: &Interruptions,
@@ -316,9 +316,9 @@ fn cancel_if_not_empty(
     count > 0
 }
 
-/// Returns whether the pods of a disrupted node may be evicted: immediately, or when each of
-/// them has a place elsewhere. The disruption can be cancelled until the first eviction. It is
-/// cancelled if the pods find no places or if the node gets a pod that blocks disruption.
+/// Returns whether the pods of a disrupted node may be evicted: immediately, or when each of them
+/// has a place elsewhere. The disruption can be cancelled until the first eviction. This happens if
+/// the pods find no places or if the node gets a pod that blocks disruption.
 fn try_release(
     cx: &mut Context,
     consolidation: &mut Consolidation,

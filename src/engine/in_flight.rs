@@ -167,8 +167,8 @@ pub(super) struct EvictionPeriod {
 /// The deadline of a drain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
-    /// When the node is terminated even if pods remain. It can only move earlier. No pod is forced
-    /// before the Node has the deadline as an annotation.
+    /// When the node is terminated even if pods remain. The deadline can only become earlier. No
+    /// pod is deleted regardless of its budgets before the Node has the deadline as an annotation.
     pub(super) at: Timestamp,
     /// True if all pods are deleted regardless of their PodDisruptionBudgets, and not only those
     /// that would outlast the deadline.
@@ -199,7 +199,7 @@ pub(super) struct PodListing {
     pub(super) next: Option<Timestamp>,
     /// When the last listing was answered, if it matched the pods in the watch cache.
     pub(super) matched: Option<Timestamp>,
-    /// When a listing confirmed that no pod remains. It can precede the confirmed taint: a result
+    /// When a listing confirmed that no pod remains. This can precede the confirmed taint: a result
     /// may belong to an earlier drain that was cancelled.
     pub(super) confirmed: Option<Timestamp>,
 }
@@ -404,8 +404,8 @@ pub(super) struct Nomination {
     pub(super) at: Timestamp,
     /// True if the watch shows the nomination.
     pub(super) here: bool,
-    /// True if the watch has ever shown it. If so and `here` is false, a different client has
-    /// removed it.
+    /// True if the watch has ever shown it. If this is true and `here` is false, a different client
+    /// has removed the nomination.
     pub(super) shown: bool,
     /// Number of nominations sent for the pod.
     pub(super) tells: u32,

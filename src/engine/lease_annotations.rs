@@ -78,7 +78,7 @@ impl Engine {
 pub(super) const UNREAD: &str = "the cluster's Lease has not been read yet";
 
 impl LeaseSync {
-    /// Reads the Lease if it is due.
+    /// Reads the Lease if a read is due.
     pub(super) fn read_lease(&mut self, cx: &mut Context, now: Timestamp) {
         if let Some(read) = self.read
             && now.duration_since(read) > UNREAD_MAX

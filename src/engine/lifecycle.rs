@@ -32,8 +32,8 @@ use crate::provider::Launch;
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 
-/// A launch without an answer may have created an instance. It is retried with its client token for
-/// this long after its timeout.
+/// A launch without an answer may have created an instance. The launch is retried with its client
+/// token for this long after its timeout.
 const UNSURE_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// A pod listing from the API server is valid for this long for a termination.

@@ -2,9 +2,9 @@
 //! security group is at fault, and every further node would be wasted.
 //!
 //! The back-off of a pool in a zone begins when a node has not registered in time and no node
-//! launched there since has registered. After the wait, the engine launches one test node at a
-//! time, and the other launches follow once it has registered. While no node registers in any zone,
-//! the wait doubles.
+//! launched later in the zone has registered. After the wait, the engine launches one test node at
+//! a time, and the other launches follow once it has registered. While no node registers in any
+//! zone, the wait doubles.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

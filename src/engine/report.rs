@@ -36,20 +36,21 @@ pub enum Report {
     Mismatch(Mismatch),
     /// The API server, the instances and the configuration belong to the same cluster again.
     Matches,
-    /// Several Nodes have the providerID of one instance. Their voluntary disruption is blocked.
+    /// Several Nodes have the providerID of one instance. The voluntary disruption of these Nodes
+    /// is blocked.
     SameInstance {
         /// The instance.
         instance: InstanceId,
         /// The Nodes.
         nodes: Vec<NodeName>,
     },
-    /// Too many instances would be terminated without a drain. Their termination waits for
-    /// approval.
+    /// Too many instances would be terminated without a drain. The termination of these instances
+    /// waits for approval.
     EndsHeld(HeldEnds),
     /// No termination waits for approval.
     EndsReleased,
-    /// A node of a pool has not registered in time, and no node launched in its zone since has
-    /// registered. Launches there are held until a test launch.
+    /// A node of a pool has not registered in time, and no node launched later in its zone has
+    /// registered. Launches in the zone wait for a test launch.
     Unregistered {
         /// The pool.
         pool: PoolName,
@@ -129,7 +130,7 @@ pub enum Report {
         /// Its price, if the catalog knows it.
         price: Option<Price>,
     },
-    /// A launch was refused. Its pods are planned again.
+    /// A launch was refused. The pods of its claim are planned again.
     ClaimRefused {
         /// The claim.
         claim: ClaimId,
@@ -145,7 +146,7 @@ pub enum Report {
         /// changed, or its cheapest offering is unavailable.
         next: Option<ClaimId>,
     },
-    /// A limit denied a claim. Its pods are planned again.
+    /// A limit denied a claim. The pods of the claim are planned again.
     ClaimDenied {
         /// The claim.
         claim: ClaimId,
@@ -251,7 +252,7 @@ pub enum Report {
     Ailing(NodeHealth),
     /// Enough nodes are ready. Voluntary disruption resumes.
     Well(NodeHealth),
-    /// A configuration change would disrupt too many nodes. They wait for approval.
+    /// A configuration change would disrupt too many nodes. These disruptions wait for approval.
     Held(PendingApproval),
     /// The held nodes are released: the change was approved or superseded.
     Unheld {

@@ -60,13 +60,13 @@ pub struct ExplainedNode<'s> {
 /// The outcome for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReasonOutcome {
-    /// It would be disrupted now.
+    /// The node would be disrupted now.
     Leaves,
-    /// It is kept because of this verdict.
+    /// The node is kept because of this verdict.
     Kept(Verdict),
-    /// It becomes due at this time.
+    /// The node becomes due at this time.
     Due(Timestamp),
-    /// The reason does not apply.
+    /// The reason does not apply to the node.
     Nothing,
 }
 

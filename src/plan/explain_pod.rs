@@ -47,7 +47,7 @@ pub struct Explained<'s> {
 pub enum PodOutcome {
     /// The pod does not wait for capacity.
     Stands(PodDisposition),
-    /// It fits on an existing or in-flight node.
+    /// The pod fits on an existing or in-flight node.
     Host {
         /// The node or claim.
         host: NodeRef,
@@ -57,7 +57,7 @@ pub enum PodOutcome {
         /// ready. The scheduler then has a reason that the plan does not know.
         refused: bool,
     },
-    /// A new node is launched for it.
+    /// A new node is launched for the pod.
     Claim {
         /// The node.
         claim: NewNodeClaim,

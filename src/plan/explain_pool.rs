@@ -29,11 +29,11 @@ use crate::state::stats::PoolStats;
 pub struct ExplainedPool<'s> {
     /// The pool.
     pub pool: &'s Pool,
-    /// Its nodes and their cost.
+    /// The nodes of the pool and their cost.
     pub holding: PoolStats,
     /// The active pause and its scope.
     pub pause: Option<(RuleScope, &'s Pause)>,
-    /// The offerings that it can launch.
+    /// The offerings that the pool can launch.
     pub range: PoolAvailability,
     /// Nodes that the pool would launch now, grouped by first offering, largest group first.
     pub launches: Vec<Launches>,

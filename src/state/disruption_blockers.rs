@@ -22,7 +22,7 @@ use crate::state::State;
 use crate::state::node_claims::NodeClaim;
 use crate::state::pdbs::{PdbIndex, PdbMatch};
 
-/// Maximum number of reported invalid values. The others are reported after these are fixed.
+/// Maximum number of reported invalid values. Further values are reported after these are fixed.
 const MISREADS_MAX: usize = 100;
 
 /// A blocker of voluntary disruption on a node or its pods.
@@ -37,7 +37,7 @@ pub enum DisruptionBlocker {
     /// The disruption of the node was cancelled, and is not attempted again before this time.
     #[error("its disruption was canceled; next attempt at {0}")]
     Withdrawn(Timestamp),
-    /// A pod on it blocks disruption.
+    /// A pod on the node blocks disruption.
     #[error("pod {0} {1}")]
     Pod(PodKey, PodBlocker),
 }
@@ -55,7 +55,7 @@ pub enum PodBlocker {
     /// The pod has an annotation that it is not safe to evict.
     #[error("is annotated {SAFE_TO_EVICT}=false")]
     NotSafe,
-    /// Its PodDisruptionBudget allows no disruption now.
+    /// The PodDisruptionBudget of the pod allows no disruption now.
     #[error(
         "is covered by PodDisruptionBudget {pdb}, which allows no disruption now ({} pods are \
          healthy, {} must be)",
@@ -67,10 +67,10 @@ pub enum PodBlocker {
         /// Number of healthy pods, and of required healthy pods.
         healthy: (i64, i64),
     },
-    /// Its PodDisruptionBudget never allows a disruption.
+    /// The PodDisruptionBudget of the pod never allows a disruption.
     #[error("is covered by PodDisruptionBudget {0}, which never allows any disruption")]
     BudgetForEver(String),
-    /// Several PodDisruptionBudgets cover it, so the API server rejects its eviction.
+    /// Several PodDisruptionBudgets cover the pod, so the API server rejects its eviction.
     #[error(
         "is covered by PodDisruptionBudgets {0} and {1}: Kubernetes does not evict a pod that is \
          covered by more than one"

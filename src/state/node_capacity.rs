@@ -32,8 +32,8 @@ pub(super) type Daemons<'a> = Vec<(&'a DaemonSet, Vec<Requirements>)>;
 const GOING: SignedDuration = SignedDuration::from_mins(5);
 
 /// Returns whether a node is being terminated and will be gone soon. Until then, a scheduler that
-/// spreads pods over hosts counts it as an empty host and limits all others to the skew. Launching
-/// one node per pod for that would be wasteful.
+/// spreads pods over hosts counts the node as an empty host, and limits the pods on all other hosts
+/// to the skew. It would be wasteful to launch one node per pod because of that.
 fn is_terminating_now(claim: &NodeClaim, now: Timestamp) -> bool {
     claim.leaving.is_some() && now.duration_since(claim.since) < GOING
 }
@@ -339,8 +339,8 @@ pub(super) fn offerings_of(claim: &NodeClaim) -> &[OfferingKey] {
     offering_of(claim).map_or(&claim.offerings, std::slice::from_ref)
 }
 
-/// Returns the labels of the node of a claim: values that all its offerings share, otherwise all
-/// possible zones and capacity types.
+/// Returns the labels of the node of a claim: values that all its offerings have in common,
+/// otherwise all possible zones and capacity types.
 fn claim_labels(pool: &Pool, offerings: &[OfferingKey], types: &[&InstanceType]) -> Requirements {
     let mut labels = Requirements::from_labels(&pool.labels);
     labels.add(POOL, Requirement::is_in([pool.name.as_str()]));

@@ -67,8 +67,8 @@ pub struct NodeClaim {
     /// Until when its node may still be tainted by a request that was sent before its disruption
     /// was cancelled.
     pub closing_until: Option<Timestamp>,
-    /// Whether a different tool launched its node. It only counts as a node of this pool, and no
-    /// listing contains its instance.
+    /// Whether a different tool launched its node. Such a claim only counts as a node of its pool,
+    /// and no listing contains its instance.
     pub foreign: bool,
     /// When its instance was first missing from a listing.
     missing_since: Option<Timestamp>,
@@ -131,8 +131,8 @@ impl NodeClaim {
         self.instance.as_ref().map(|instance| instance.offering.capacity_type)
     }
 
-    /// Returns the reservation that it uses: that of its instance or, before, that of its
-    /// offerings, which share one or have none.
+    /// Returns the reservation that the claim uses. Before it has an instance, this is the
+    /// reservation of its offerings, which all have the same one or none.
     pub fn reservation_id(&self) -> Option<&ReservationId> {
         let launched = self.instance.as_ref().map(|instance| &instance.offering);
         let offering = launched.or_else(|| self.offerings.first())?;

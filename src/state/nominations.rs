@@ -18,8 +18,8 @@ use crate::state::snapshot_builder::host_of;
 /// this time. Karpenter nominates for twice its longest batch (spec/scheduling.md §1.5).
 pub const NOMINATED: SignedDuration = SignedDuration::from_secs(20);
 
-/// A pod without a scheduling result for this long is not in the queue of the scheduler. It waits
-/// for something unknown to Outrigger.
+/// A pod without a scheduling result for this long is not in the queue of the scheduler. Such a pod
+/// waits for something that Outrigger does not know.
 const UNTRIED_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 /// The scheduler of pods without a scheduler name.

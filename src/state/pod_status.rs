@@ -12,18 +12,18 @@ use crate::state::snapshot::{NodeRef, Snapshot};
 pub enum PodDisposition {
     /// The pod waits for capacity: it has no node, or is about to lose its node.
     Waits {
-        /// The terminating node that it is bound to.
+        /// The terminating node to which the pod is bound.
         leaves: Option<NodeName>,
     },
-    /// It is bound to a node.
+    /// The pod is bound to a node.
     Bound(NodeName),
     /// The pod is expected on this node or claim.
     Expected(NodeRef),
-    /// It has terminated.
+    /// The pod has terminated.
     Ended,
-    /// It is being deleted.
+    /// The pod is being deleted.
     Deleted,
-    /// It is a DaemonSet or static pod of one node.
+    /// The pod is a DaemonSet or static pod of one node.
     OfNode,
     /// Scheduling gates keep the scheduler from evaluating the pod.
     Gated,

@@ -113,8 +113,8 @@ enum TerminationMode {
     TakenBack,
 }
 
-/// Returns how the node of a claim is terminated even if it has pods. `None` if it is not
-/// terminated then: an empty node is kept if it gets pods.
+/// Returns how the node of a claim is terminated even if it has pods. `None` if the node is then
+/// kept, like an empty node that gets pods.
 fn termination_mode(claim: &NodeClaim) -> Option<TerminationMode> {
     match claim.leaving {
         None => claim.replaced_since.map(|_| TerminationMode::Drained),

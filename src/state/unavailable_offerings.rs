@@ -45,7 +45,7 @@ enum Trial {
     Due,
     /// This claim retried it last.
     AskedBy(ClaimId),
-    /// A retry succeeded.
+    /// A retry of the offering succeeded.
     Over,
 }
 

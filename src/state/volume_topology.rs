@@ -34,8 +34,8 @@ const ALTERNATIVES_MAX: usize = 64;
 #[error("{0}")]
 struct VolumeFault(String);
 
-/// Returns the volume requirements of these pods. `promised` pods are planned for nodes and may
-/// already use PersistentVolumeClaims.
+/// Returns the volume requirements of these pods. The pods in `promised` are planned for nodes and
+/// may already use PersistentVolumeClaims.
 pub(super) fn volume_requirements<'a>(
     objects: &ObjectCache,
     pending: &[&'a Pod],

@@ -52,7 +52,7 @@ pub(in crate::engine) fn start_deadline(
 }
 
 /// Returns whether the Node still lacks its deadline annotation, and sends the patch. No pod is
-/// forced before the annotation is set.
+/// deleted regardless of its budgets before the annotation is set.
 pub(in crate::engine) fn write_deadline(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
     let node = cx.claim(id).and_then(|claim| cx.node_of(claim));
     let Some((node, at)) = node.zip(cx.drain_of(id).and_then(DrainState::deadline)) else {

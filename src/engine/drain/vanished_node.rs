@@ -135,5 +135,5 @@ pub(in crate::engine) const EVICTS_AFTER: SignedDuration = SignedDuration::from_
 pub(in crate::engine) const EVICTS_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// Before the engine terminates an instance because its Node is missing, it lists the nodes again.
-/// It repeats the request after this time.
+/// The engine repeats the request for this listing after this time.
 pub(in crate::engine) const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);

@@ -153,7 +153,7 @@ pub enum Object<'r> {
     Claim(&'r ClaimId),
     /// A node.
     Node(&'r NodeName),
-    /// A pod. Consecutive reports about pods share a line.
+    /// A pod. Consecutive reports about pods are combined in one line.
     Pod(&'r PodKey),
     /// Another object.
     Other(String),
@@ -177,7 +177,7 @@ impl fmt::Display for Object<'_> {
 pub struct Activity<'r> {
     /// True if the line is a warning.
     pub warns: bool,
-    /// What has happened, in two or three words.
+    /// A title of two or three words.
     pub title: &'static str,
     /// The object.
     pub object: Object<'r>,

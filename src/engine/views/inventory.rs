@@ -90,13 +90,13 @@ pub struct NodeRow {
     pub born: Option<Timestamp>,
     /// Its price, if the catalog knows it.
     pub price: Option<Price>,
-    /// True if it is ready. `None` if there is no Node object.
+    /// True if the node is ready. `None` if there is no Node object.
     pub ready: Option<bool>,
-    /// True if it is cordoned.
+    /// True if the node is cordoned.
     pub cordoned: bool,
-    /// Its claim phase. `None` if it is not managed by Outrigger.
+    /// Its claim phase. `None` if Outrigger does not manage the node.
     pub phase: Option<ClaimPhase>,
-    /// True if it is being disrupted or terminated.
+    /// True if the node is being disrupted or terminated.
     pub leaves: bool,
     /// Its disruption reason, if Outrigger disrupts it.
     pub leaving: Option<Reason>,
