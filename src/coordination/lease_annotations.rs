@@ -71,8 +71,8 @@ fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The value of [`ACCEPTED`] with one more id. Only the last configuration counts: an approved
-/// configuration that was replaced needs approval again.
+/// The value of [`ACCEPTED`] with one more id. Only the last approved configuration is stored: if a
+/// replaced configuration returns, it needs approval again.
 pub fn accepted_with(text: Option<&str>, id: &str) -> String {
     // Only the ids of changes contain no slash.
     let others = accepted_ids(text)

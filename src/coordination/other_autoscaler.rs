@@ -33,7 +33,7 @@ pub struct Watched {
     last: Option<LeaseHolder>,
     /// When it was last read.
     read: Option<Duration>,
-    /// Since when it has had no holder, if it had one before.
+    /// Since when the Lease has had no holder, if it had one before.
     free: Option<Duration>,
     held: bool,
     work: AutoscalerActivity,

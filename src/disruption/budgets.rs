@@ -50,7 +50,7 @@ impl<'a> Budgets<'a> {
             counts.disrupted += count;
         }
         for candidate in &disruption_view.candidates {
-            // Nodes that are not initialized do not count.
+            // Budgets do not count nodes that are not initialized.
             if candidate.initialized.is_some() {
                 let counts = pools.entry(candidate.pool.clone()).or_default();
                 counts.total += 1;
@@ -131,7 +131,7 @@ impl<'a> Budgets<'a> {
             let counts = self.pools.entry(candidate.pool.clone()).or_default();
             counts.disrupted -= less;
             self.cluster.disrupted -= less;
-            // An earlier recorded disruption still counts.
+            // Rates still count an earlier recorded disruption.
             let id = id_of(candidate);
             match self.disruption_view.let_go.get(&id).cloned() {
                 Some(before) => self.let_go.insert(id, before),
@@ -247,8 +247,8 @@ impl<'a> Budgets<'a> {
         [(RuleScope::Pool, budgets, counts), (RuleScope::Cluster, cluster, self.cluster)]
     }
 
-    /// Returns the tightest exhausted budget, if any. `at_once` selects whether concurrent
-    /// disruptions count in addition to rates.
+    /// Returns the tightest exhausted budget, if any. `at_once` selects whether limits on
+    /// concurrent disruptions are checked in addition to rates.
     fn exhausted_budget(
         &self,
         budgets: &'a [Budget],

@@ -17,8 +17,7 @@ use crate::state::candidates::{Candidate, DisruptionView};
 const SOON: SignedDuration = SignedDuration::from_hours(1);
 
 /// Returns the nodes that the configuration makes due: drifted by configuration, of a removed pool,
-/// surplus, or expired only because of the new lifetime. Drift of discovered resources does not
-/// count.
+/// surplus, or expired only because of the new lifetime. Drift of discovered resources is ignored.
 pub fn newly_due<'a>(
     disruption_view: &'a DisruptionView<'a>,
     now: Timestamp,

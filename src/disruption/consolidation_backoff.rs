@@ -1,8 +1,8 @@
 //! Tracks whether consolidations achieve their savings, and puts a pool in back-off if they do not.
 //!
 //! A plan predicts where pods fit, but kube-scheduler decides where they are bound. If it
-//! repeatedly binds them elsewhere, new nodes are launched for the moved pods, the planned nodes
-//! are wasted, and the next consolidation tries to remove them.
+//! repeatedly binds them to other nodes, new nodes are launched for the moved pods, the planned
+//! nodes are wasted, and the next consolidation tries to remove them.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -8,8 +8,8 @@ use crate::model::pool::{Disruption, Pool, Reason};
 use crate::state::candidates::{Candidate, DisruptionView};
 use crate::state::what_if::WhatIf;
 
-/// Returns the verdict that keeps a node for every reason that is not forceful. Blockers of pods do
-/// not count if the node has its full termination grace period. The minimum age does not apply to
+/// Returns the verdict that keeps a node for every reason that is not forceful. Blockers of pods
+/// are ignored if the node has its full termination grace period. The minimum age does not apply to
 /// expiry.
 pub fn retaining_verdict(
     candidate: &Candidate<'_>,
@@ -67,8 +67,8 @@ pub fn closed_nodes<'a>(
     field: &WhatIf<'_>,
     now: Timestamp,
 ) -> Vec<&'a NodeName> {
-    // Pods of nodes that are disrupted anyway may be placed on these nodes. Otherwise new nodes
-    // would be launched for them.
+    // Pods of nodes that are disrupted in any case may be placed on these nodes. Otherwise new
+    // nodes would be launched for them.
     if field.snapshot.pending.iter().any(|pod| pod.node.is_some()) {
         return Vec::new();
     }

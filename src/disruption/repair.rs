@@ -21,8 +21,8 @@ const BROKEN_MAX: BudgetNodes = BudgetNodes::Percent(20);
 /// Highest number of unhealthy nodes of a cluster that are replaced at a time.
 const AT_ONCE: usize = 10;
 
-/// Returns a verdict if too many nodes of the pool are unhealthy (at least `least`), or too many of
-/// the cluster are being repaired.
+/// Returns a verdict if too many nodes of the pool are unhealthy (more than `least`), or if too
+/// many nodes of the cluster are being replaced.
 pub(crate) fn repair_safeguard(
     broken: usize,
     total: usize,
@@ -63,7 +63,7 @@ pub fn select_unhealthy<'a>(
     now: Timestamp,
 ) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
     let defaults = RepairPolicy::default_policies();
-    // All unhealthy nodes count, including nodes that became unhealthy just now or are being
+    // All unhealthy nodes are counted, including nodes that became unhealthy just now or are being
     // disrupted.
     let mut pools: BTreeMap<&PoolName, (usize, usize)> = BTreeMap::new();
     let going = disruption_view.going.iter();

@@ -57,7 +57,7 @@ fn select_beyond<'a>(
     retire.extend(nodes.into_iter().take(excess));
 }
 
-/// Returns the disruption cost of a node. Expected pods count like running pods.
+/// Returns the disruption cost of a node. Expected pods have the same cost as running pods.
 fn disruption_cost(candidate: &Candidate<'_>) -> f64 {
     candidate.cost.max(if candidate.nominated { 2.0 } else { 1.0 })
 }

@@ -21,7 +21,7 @@ pub struct PodBatcher {
     opened: Option<Timestamp>,
     last_new: Option<Timestamp>,
     last_round: Option<Timestamp>,
-    /// When unschedulable pods are planned again, if earlier than usual.
+    /// When unschedulable pods are planned again, if this is earlier than after the usual interval.
     again: Option<Timestamp>,
     closes: Closes,
 }

@@ -1,4 +1,4 @@
-//! Look-ups, deadlines and conditions of claims that several steps use.
+//! Look-ups, deadlines and conditions of claims, which several steps use.
 
 use std::borrow::Cow;
 
@@ -80,8 +80,8 @@ pub(super) fn phase_deadline(
     from.checked_add(timeout).unwrap_or(Timestamp::MAX)
 }
 
-/// Returns the deadline of a condition first seen at `since`. Time during which decisions were
-/// suspended does not count.
+/// Returns the deadline of a condition first seen at `since`. The time during which decisions were
+/// suspended is not included.
 pub(super) fn condition_deadline(
     cx: &Context,
     since: Timestamp,

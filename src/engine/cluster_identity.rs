@@ -22,7 +22,8 @@ impl Engine {
 }
 
 impl Unclaimed {
-    /// Reports each instance whose providerID several Nodes have, once per set of Nodes.
+    /// Reports each instance whose providerID several Nodes have. Each set of Nodes is reported
+    /// once.
     pub(super) fn report_same_instances(&mut self, cx: &mut Context) {
         let shared = cx.state.objects.node_instances.shared_instances();
         let ledger = &cx.state.ledger;

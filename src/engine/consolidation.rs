@@ -151,9 +151,9 @@ impl Consolidation {
         Some(until).filter(|at| moves && *at > now)
     }
 
-    /// Cancels the disruption of nodes whose pods no longer fit elsewhere, if a new node for them
-    /// would cost too much of the saving. Returns whether it cancelled any disruption, which makes
-    /// the plan invalid.
+    /// Cancels the disruption of nodes whose pods no longer fit on other nodes, if a new node for
+    /// these pods would cost too much of the saving. Returns whether it cancelled any disruption,
+    /// which makes the plan invalid.
     pub(super) fn keep_needed_nodes(
         &mut self,
         cx: &mut Context,

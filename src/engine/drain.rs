@@ -316,8 +316,8 @@ fn cancel_if_not_empty(
     count > 0
 }
 
-/// Returns whether the pods of a disrupted node may be evicted: immediately, or when each of them
-/// has a place elsewhere. The disruption can be cancelled until the first eviction. This happens if
+/// Returns whether the pods of a disrupted node may be evicted: immediately, or when each pod has a
+/// place on another node. The disruption can be cancelled until the first eviction. This happens if
 /// the pods find no places or if the node gets a pod that blocks disruption.
 fn try_release(
     cx: &mut Context,
@@ -360,7 +360,7 @@ fn try_release(
     let until = claim.since.checked_add(PLACES_MAX).unwrap_or(now);
     let reschedulable = cx.state.reschedulable_of(claim, now);
     let reschedulable: Vec<PodKey> = reschedulable.map(|pod| pod.key.clone()).collect();
-    // A static pool keeps its node count.
+    // The node count of a static pool must not decrease.
     let placed = cx.state.has_all_static_nodes(&claim.record.pool)
         && replacement_pods::have_places(cx, nominations, &reschedulable, now);
     let is_late = until <= now;

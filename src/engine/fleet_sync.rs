@@ -127,7 +127,7 @@ impl FleetSync {
         };
         let granted = cx.progress.get(id).is_some_and(|progress| progress.granted);
         let holding = usage_of(cx, claim);
-        // A claim past the phase `Planned` counts even without a grant.
+        // A claim past the phase `Planned` is reported even without a grant.
         let fleet = cx.state.fleet.as_ref();
         let shares = fleet.is_some_and(|fleet| fleet.is_limited() || holding.reservation.is_some());
         if granted || !shares || claim.phase != ClaimPhase::Planned {
@@ -182,7 +182,7 @@ impl FleetSync {
         let claim = id.clone();
         cx.outbox.push_report(Report::ClaimDenied { claim, why });
         claims::forget_claim(cx, id);
-        // Claims of one plan that are denied together count once.
+        // Claims of one plan that are denied together count as one denial.
         if !goes_on && self.denials.is_due(now) {
             self.denials.record_failure(now, &mut cx.rng);
         }
@@ -200,7 +200,7 @@ impl FleetSync {
         }
     }
 
-    /// Reports the nodes that the fleet's disruption budgets count, if they have changed.
+    /// Reports the nodes that the fleet's disruption budgets count, if the nodes have changed.
     pub(super) fn report_disruptions(&mut self, cx: &mut Context, now: Timestamp) {
         let budgets = cx.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
         let periods = budgets.clone().filter_map(|budget| Some(budget.rate?.per));

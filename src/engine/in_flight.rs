@@ -197,7 +197,7 @@ pub(super) enum Cancellation {
 pub(super) struct PodListing {
     /// Earliest time of the next listing.
     pub(super) next: Option<Timestamp>,
-    /// When the last listing was answered, if it matched the pods in the watch cache.
+    /// When the last listing was answered, if the listing matched the pods in the watch cache.
     pub(super) matched: Option<Timestamp>,
     /// When a listing confirmed that no pod remains. This can precede the confirmed taint: a result
     /// may belong to an earlier drain that was cancelled.
@@ -248,8 +248,8 @@ impl DrainState {
     }
 
     /// Records the UID of the Node. A changed UID means that a user deleted the Node and its
-    /// kubelet recreated it without the taint. The progress of the drain is reset then. The fleet's
-    /// permission and the record on the Lease belong to the claim and are kept.
+    /// kubelet recreated it without the taint. In this case the progress of the drain is reset. The
+    /// fleet's permission and the record on the Lease belong to the claim and are kept.
     pub(super) fn reset_if_recreated(&mut self, uid: &str) {
         if self.node_uid == uid {
             return;

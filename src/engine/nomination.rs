@@ -165,7 +165,7 @@ impl Nominations {
             {
                 Need::Again
             }
-            // The scheduler sees the nomination no sooner than this watch does.
+            // The scheduler does not see the nomination before this watch shows it.
             Some(nomination) => nomination.awaited_action(),
         }
     }

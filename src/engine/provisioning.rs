@@ -476,7 +476,7 @@ fn report_round(cx: &mut Context, pending: usize, changed: bool, whole: bool, pl
 }
 
 /// Records that pods were planned onto a node. A node that is still tainted is treated like a
-/// claim: all its pods are nominated. On an untainted node only pods that run elsewhere are
+/// claim: all its pods are nominated. On an untainted node only pods that run on other nodes are
 /// recorded. The other pods are bound immediately or not at all, and must not be planned again
 /// repeatedly.
 fn record_planned_pods(cx: &mut Context, node: &NodeName, pods: Vec<PodKey>, now: Timestamp) {

@@ -154,7 +154,7 @@ fn registration_patch(
     }
 }
 
-/// Returns the finalizers that a node needs, if they differ from its current ones. Outrigger's
+/// Returns the finalizers that a node needs, if its current finalizers differ. Outrigger's
 /// finalizer is among them only if it is configured. A Node that is being deleted keeps its
 /// finalizers.
 fn finalizers_of(cx: &Context, node: &Node) -> Option<Vec<String>> {

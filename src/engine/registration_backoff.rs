@@ -66,7 +66,7 @@ impl Context {
     }
 }
 
-/// Handles a node that did not register in time.
+/// Handles the failure of a node to register in time.
 pub(super) fn on_not_registered(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     let progress = cx.progress.entry(id.clone()).or_default();
     if std::mem::replace(&mut progress.unregistered, true) || !cx.is_managing() {
@@ -129,7 +129,7 @@ pub(super) fn on_registered(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     let Some(failing) = known.failing.get_mut(&pool) else {
         return;
     };
-    // An old node that registers again does not predict new launches.
+    // An old node that registers again does not prove that new nodes will register.
     if launched < failing.launched {
         return;
     }
@@ -234,7 +234,7 @@ fn test_node_deadline(
         let mut offerings = known.into_iter().chain(&claim.offerings);
         claim.record.pool == *pool && offerings.any(|offering| !proven.contains(&offering.zone))
     });
-    // The result of an overdue node is known, even if its termination is blocked.
+    // An overdue test node has failed, even if its termination is blocked.
     tried
         .map(|claim| claims::phase_deadline(cx, claim, cx.pool_of(claim).registration_timeout))
         .filter(|deadline| *deadline > now)

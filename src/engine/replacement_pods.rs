@@ -26,8 +26,9 @@ use crate::state::node_claims::NodeClaim;
 /// The nodes of these pods may have to wait for further machines to boot.
 const HELD_MAX: SignedDuration = SignedDuration::from_mins(2);
 
-/// Once the pods may be evicted, the node is held for at most this long. A PodDisruptionBudget may
-/// permit the evictions only one by one, each after the previous pod runs again.
+/// Once the pods may be evicted, the node stays tainted for at most this long. A
+/// PodDisruptionBudget may permit the evictions only one by one, each after the previous pod runs
+/// again.
 const LEAVING_MAX: SignedDuration = SignedDuration::from_secs(10);
 
 /// No pending pod waits for other pods longer than this.
@@ -41,7 +42,7 @@ const REPLACEMENT_MAX: SignedDuration = SignedDuration::from_secs(10);
 /// evicted pod.
 const RETURNS: SignedDuration = SignedDuration::from_mins(5);
 
-/// Interval between checks of a held node.
+/// Interval between checks of a node that stays tainted for pods.
 const LOOK: SignedDuration = SignedDuration::from_millis(500);
 
 impl EvictedPod {
@@ -222,7 +223,8 @@ impl Consolidation {
             };
             self.replacement_pods.record_eviction(departed, owner);
         }
-        // If the node is untainted already, the replacement pod is bound immediately or elsewhere.
+        // If the node is untainted already, the replacement pod is bound immediately, to this or
+        // another node.
         let claims = cx.state.ledger.claims.values_mut();
         let open = claims.filter(|claim| claim.phase == ClaimPhase::Initialized);
         open.for_each(|claim| _ = claim.pods.remove(&pod.key));
@@ -288,16 +290,16 @@ pub(super) fn is_prepared(cx: &Context, nominations: &Nominations, claim: &NodeC
     })
 }
 
-/// Checks a held node again soon.
+/// Schedules the next check of nodes that stay tainted for pods.
 pub(super) fn recheck_held_nodes(cx: &mut Context, now: Timestamp) {
     let at = now.checked_add(LOOK).unwrap_or(now);
     cx.outbox.wake_at(at, "a node is tainted for expected pods");
 }
 
 /// Returns whether each of these reschedulable pods has a place. The node of the place must be
-/// ready or held for such pods, and must not be disrupted. A pod bound to the disrupted node after
-/// the last plan has no place. A pod loses its place if its claim fails or if a different pod takes
-/// the place.
+/// ready or stay tainted for such pods, and must not be disrupted. A pod bound to the disrupted
+/// node after the last plan has no place. A pod loses its place if its claim fails or if a
+/// different pod takes the place.
 pub(super) fn have_places(
     cx: &mut Context,
     nominations: &Nominations,

@@ -61,13 +61,13 @@ pub enum Report {
         /// Time of the next test launch.
         until: Timestamp,
     },
-    /// Launches of a pool in a zone are no longer held.
+    /// Launches of a pool in a zone no longer wait for a test launch.
     Registers {
         /// The pool.
         pool: PoolName,
         /// The zone.
         zone: Zone,
-        /// Number of pools and zones with held launches.
+        /// Number of pools and zones in which launches still wait.
         left: usize,
     },
     /// The cluster state is in sync again.
@@ -96,7 +96,8 @@ pub enum Report {
     Unplaced(UnschedulablePod),
     /// No unschedulable pods remain.
     AllAnswered,
-    /// Static capacity cannot be provided. Repeated only when the shortfall changes.
+    /// Nodes of a static pool or capacity of a buffer cannot be launched. Repeated only when the
+    /// shortfall changes.
     Short(Shortfall),
     /// A shortfall ended: the capacity exists or is no longer required.
     Enough(StaticDemand),
@@ -254,11 +255,11 @@ pub enum Report {
     Well(NodeHealth),
     /// A configuration change would disrupt too many nodes. These disruptions wait for approval.
     Held(PendingApproval),
-    /// The held nodes are released: the change was approved or superseded.
+    /// The nodes no longer wait for approval: the change was approved or superseded.
     Unheld {
         /// The id of the approval.
         id: String,
-        /// Number of held nodes.
+        /// Number of nodes that waited.
         nodes: usize,
     },
     /// The provider sent an interruption notice.

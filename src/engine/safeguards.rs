@@ -37,8 +37,8 @@ pub(super) fn before_configuration_change(cx: &mut Context) {
     cx.safeguards.changes.changed = true;
 }
 
-/// Releases the held nodes if the Lease has the approval. The approved configuration may be a
-/// future one.
+/// Releases the nodes that wait for approval, if the Lease has the approval. The approved
+/// configuration may be a future one.
 pub(super) fn check_accepted_change(cx: &mut Context) {
     let accepted = &cx.state.notes.accepted;
     let unaccepted = &mut cx.state.unaccepted;
@@ -47,8 +47,8 @@ pub(super) fn check_accepted_change(cx: &mut Context) {
     }
 }
 
-/// Holds the disruptions that a changed configuration causes, if there are too many. Earlier
-/// disruptions that were not held continue. After a restart there is no earlier configuration.
+/// Blocks the disruptions that a changed configuration causes, if there are too many. Earlier
+/// disruptions that were not blocked continue. After a restart there is no earlier configuration.
 pub(super) fn check_changed_configuration(cx: &mut Context, now: Timestamp) {
     if !std::mem::take(&mut cx.safeguards.changes.changed) {
         return;

@@ -220,9 +220,9 @@ fn check_unknown_nodes(cx: &mut Context, now: Timestamp) {
     }
 }
 
-/// Returns whether the cluster state is recent enough to evict pods that rely on capacity
-/// elsewhere. A stalled watch is tolerated longer for everything that disrupts no pod. If the state
-/// is not recent, the next activity of the watch starts a pass.
+/// Returns whether the cluster state is recent enough to evict pods that rely on capacity of other
+/// nodes. A stalled watch is tolerated longer for everything that disrupts no pod. If the state is
+/// not recent, the next activity of the watch starts a pass.
 pub(super) fn are_watches_recent(cx: &mut Context, now: Timestamp) -> bool {
     let recent = [ObjectKind::Pod, ObjectKind::Node]
         .into_iter()
@@ -315,7 +315,7 @@ pub(super) fn on_probe_result(
 }
 
 /// Buffers are read within seconds after a start. If reading them fails for this long, empty nodes
-/// are disrupted anyway, because they cost money meanwhile.
+/// are disrupted without this information, because they cost money.
 pub(super) const UNREAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 /// Returns until when empty nodes are kept because the buffers that may need them have not been

@@ -57,7 +57,7 @@ pub(super) struct SyncState {
     pub(super) mismatch: Option<Mismatch>,
     /// True if the first comparison is reported even if it finds no mismatch.
     pub(super) reports_match: bool,
-    /// Clock skew between this host and a remote clock, if it is a fault.
+    /// Clock skew between this host and a remote clock, if the skew suspends decisions.
     pub(super) clock_skew: Option<ClockSkew>,
     /// Objects missing from incomplete listings.
     pub(super) doubts: BTreeMap<ObjectKind, Vec<(ObjectKey, String)>>,

@@ -1,6 +1,6 @@
 //! Limits the terminations without a drain, which happen if an instance has no Node or its kubelet
-//! does not respond. One mistake elsewhere, such as the deletion of all Nodes, must not terminate
-//! all instances.
+//! does not respond. One mistake of a user or another program, such as the deletion of all Nodes,
+//! must not terminate all instances.
 //!
 //! The reasons are in docs/decisions/036-cluster-identity.md.
 
@@ -227,7 +227,7 @@ fn was_never_used(cx: &Context, claim: &NodeClaim) -> bool {
     let created = claim.record.created;
     let watched = cx.state.started.is_some_and(|at| created >= at);
     let node = cx.state.node_of(claim);
-    // A Node created for early binding whose kubelet never registered does not count.
+    // A Node created for early binding whose kubelet never registered does not count as registered.
     let none_came = claim.node.is_none() || node.is_some_and(Node::is_awaited);
     let idle = node.is_some_and(|node| !node.ready && !claims::has_pods(cx, &node.name));
     let unused = idle && !cx.safeguards.undrained.used.contains(&claim.record.id);

@@ -4,8 +4,8 @@
 //! A plan counts the pods of a terminating node on their future node. kube-scheduler counts them on
 //! their current node. kube-scheduler may therefore find no node for a pod with topology spread or
 //! anti-affinity against the terminating pods, although a node is free. Most of these pods are gone
-//! within seconds. But if a PodDisruptionBudget keeps them until the pending pod runs, neither
-//! would ever make progress.
+//! within seconds. But if a PodDisruptionBudget keeps them until the pending pod runs, each of the
+//! pods would wait for the other forever.
 
 use std::collections::BTreeMap;
 

@@ -157,8 +157,8 @@ fn group_launches(plan: &Plan) -> Vec<Launches> {
     all
 }
 
-/// Groups unschedulable pods by their rejection in a pool. Rejections that apply to all pools
-/// count, too, except in static pools, which launch no nodes for pods.
+/// Groups unschedulable pods by their rejection in a pool. Rejections that apply to all pools are
+/// included, except in static pools, which launch no nodes for pods.
 fn group_rejections(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<RejectionGroup> {
     let mut alike: BTreeMap<&str, RejectionGroup> = BTreeMap::new();
     for pod in unplaced {

@@ -28,7 +28,7 @@ impl PodGroupKey {
     }
 }
 
-/// Returns the node of a bound, active pod. Only such pods count, as in kube-scheduler.
+/// Returns the node of a bound, active pod. Only such pods are counted, as in kube-scheduler.
 fn counted_node_of(pod: &Pod) -> Option<&NodeName> {
     pod.node.as_ref().filter(|_| !pod.is_terminal())
 }

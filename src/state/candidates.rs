@@ -73,8 +73,8 @@ pub struct RecentActions {
     pub failed: Option<Timestamp>,
 }
 
-/// Number of nodes that are not ready. Nodes that have not started yet and nodes being disrupted do
-/// not count.
+/// Number of nodes that are not ready. Nodes that have not started yet and nodes being disrupted
+/// are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeHealth {
     /// Nodes that are not ready.
@@ -138,7 +138,7 @@ pub struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// Returns the blocker for a reason. Blockers of pods do not count if the node has its full
+    /// Returns the blocker for a reason. Blockers of pods are ignored if the node has its full
     /// grace period, because the pods are evicted at the end of that period anyway.
     pub fn blocker_for(&self, reason: Reason) -> Option<&DisruptionBlocker> {
         let graceful = reason.is_eventual() && self.graceful;
@@ -240,7 +240,7 @@ impl State {
         })
     }
 
-    /// Returns the node health. Nodes without a pool count immediately, because their
+    /// Returns the node health. Nodes without a pool are included immediately, because their
     /// initialization is unknown.
     pub fn node_health(&self) -> NodeHealth {
         let mut health = NodeHealth::default();
@@ -261,7 +261,7 @@ impl State {
         let mut candidates: Vec<Candidate<'_>> = claims
             .iter()
             .filter(|(claim, _)| claim.leaving.is_none() && claim.phase <= ClaimPhase::Initialized)
-            // A node that waits for its replacement is disrupted later and does not count now.
+            // A node that waits for its replacement is disrupted later and is not counted now.
             // Otherwise a static pool would terminate the replacement.
             .filter(|(claim, _)| claim.replaced_since.is_none())
             .filter_map(|(claim, node)| Some(((*node)?, Some(*claim))))

@@ -208,7 +208,7 @@ impl State {
     }
 
     /// Returns `other_instances` if no listing contains the instances of more than a fifth of the
-    /// ready Nodes of this installation. If no Node is ready, all Nodes count.
+    /// ready Nodes of this installation. If no Node is ready, all Nodes are compared.
     fn unlisted_nodes(&self) -> Option<Mismatch> {
         let (mut ready, mut unlisted): (usize, Vec<&Node>) = (0, Vec::new());
         let mut listed = 0;

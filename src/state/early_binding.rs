@@ -20,8 +20,8 @@ use crate::state::object_cache::labels_of;
 use crate::state::volume_topology::volume_requirements_of;
 
 impl State {
-    /// Returns the pods of a claim that may be bound once its node has a name, by key. The node
-    /// will have these labels and taints at registration.
+    /// Returns the pods of a claim that may be bound once the name of its node is known, by key.
+    /// The node will have these labels and taints at registration.
     pub fn bindable_pods<'a>(
         &'a self,
         claim: &'a NodeClaim,

@@ -116,7 +116,7 @@ impl NodeClaim {
         matches!(self.phase, ClaimPhase::Registered | ClaimPhase::Initialized)
     }
 
-    /// Returns its instance, if it runs according to listings and call results.
+    /// Returns the instance of the claim, if it runs according to listings and call results.
     pub fn live_instance(&self) -> Option<&Instance> {
         self.instance.as_ref().filter(|instance| instance.state.is_live())
     }
@@ -167,7 +167,7 @@ impl NodeClaim {
 /// A new instance may be missing from listings for this long, because EC2 is eventually consistent.
 const LISTING_LAG: SignedDuration = SignedDuration::from_secs(60);
 
-/// Two listings count as independent when they are this far apart.
+/// Two listings are considered independent if there is at least this time between them.
 pub const LISTING_APART: SignedDuration = SignedDuration::from_secs(5);
 
 /// A listing that lacks more than one in this many known instances is not trusted. See
@@ -466,7 +466,7 @@ impl NodeClaims {
     }
 
     /// Marks live instances that a listing lacks. If too many are missing, the listing is ignored
-    /// until a second one, sufficiently apart, confirms it. Returns whether any is missing.
+    /// until a second, sufficiently later listing confirms it. Returns whether any is missing.
     fn mark_missing(
         &mut self,
         listed: &ListedInstances,

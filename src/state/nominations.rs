@@ -119,7 +119,7 @@ impl State {
             let mut pods: Vec<&Pod> =
                 known.filter(|pod| self.is_expected_on(pod, claim, now)).collect();
             let node = self.node_of(claim);
-            // No pods are expected on a node that was tainted or cordoned meanwhile.
+            // No pods are expected on a node that has since been tainted or cordoned.
             if pods.is_empty() || node.is_some_and(|node| !self.is_open(node, Some(claim))) {
                 continue;
             }

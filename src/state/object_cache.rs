@@ -418,7 +418,7 @@ fn active_claim_keys(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
 }
 
 /// Returns when the deletion of a pod was first seen with its current grace period. A second
-/// deletion may shorten the period, and the kubelet counts from then.
+/// deletion may shorten the period, which the kubelet then counts from this deletion.
 fn deletion_seen(old: Option<&Pod>, pod: &Pod, now: Timestamp) -> Option<Timestamp> {
     pod.deleting?;
     let same = old.filter(|old| old.uid == pod.uid && old.gone_by == pod.gone_by);

@@ -1,4 +1,4 @@
-//! Finds the pods of terminating nodes that need capacity elsewhere.
+//! Finds the pods of terminating nodes that need capacity on other nodes.
 
 use jiff::Timestamp;
 
@@ -63,7 +63,8 @@ impl State {
         self.objects.pods_on(node)
     }
 
-    /// Returns whether a pod would need capacity elsewhere if its node were disrupted voluntarily.
+    /// Returns whether a pod would need capacity on another node if its node were disrupted
+    /// voluntarily.
     pub(super) fn needs_capacity_elsewhere(&self, pod: &Pod, now: Timestamp) -> bool {
         self.will_return(pod, TerminationMode::Drained, now)
     }

@@ -87,8 +87,8 @@ impl WorkloadSelectors {
     /// Returns the selector for default topology spread of a pod with these labels and this
     /// controller, or `None` if no Service or controller selects it.
     ///
-    /// All requirements of the Services and the controller must hold, but for a label that a
-    /// ReplicationController requires, its value takes precedence. Source: kube-scheduler,
+    /// All requirements of the Services and the controller must be met. If a ReplicationController
+    /// requires a label, its value of this label takes precedence. Source: kube-scheduler,
     /// `helper.DefaultSelector`. kube-scheduler finds a controller by kind and name, even if its
     /// selector does not select the pod.
     pub fn default_spread_selector(

@@ -73,7 +73,8 @@ pub struct BoundPodGroup<'a> {
     pub labels: &'a Labels,
     /// Their pod anti-affinity terms.
     pub anti_affinity: &'a [PodTerm],
-    /// Whether they are being deleted. Topology spread does not count such pods, but affinity does.
+    /// Whether the pods are being deleted. Topology spread does not count such pods, but affinity
+    /// counts them.
     pub deleting: bool,
     /// Number of these pods by node name.
     pub nodes: Vec<(&'a NodeName, u32)>,
@@ -93,7 +94,7 @@ pub struct VolumeRequirements {
     pub attached: BTreeMap<String, i64>,
 }
 
-/// The usage of one pool that counts towards its limits.
+/// The usage of one pool that its limits restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Sum of the capacity of its nodes and claims.

@@ -25,8 +25,8 @@ use crate::state::volume_topology::volume_requirements;
 const VIRTUAL_MAX: usize = 50_000;
 
 impl State {
-    /// Returns the Node of a claim. Node names are reused, so only a Node of the claim's own
-    /// instance counts.
+    /// Returns the Node of a claim. Node names are reused, so the Node must belong to the instance
+    /// of the claim.
     pub fn node_of(&self, claim: &NodeClaim) -> Option<&Node> {
         let node = self.objects.nodes.get(claim.node.as_ref()?)?;
         let instance = claim.instance.as_ref()?.id.as_str();
@@ -101,7 +101,7 @@ impl State {
         gangs
     }
 
-    /// Returns the number of missing nodes of static pools. Nodes being disrupted do not count.
+    /// Returns the number of missing nodes of static pools. Nodes being disrupted count as missing.
     pub fn missing_static_nodes(&self) -> BTreeMap<PoolName, usize> {
         let pools = self.cluster.pools.iter();
         let wanted = pools.filter_map(|pool| Some((pool.name.clone(), pool.replicas?)));
@@ -190,8 +190,8 @@ impl State {
         usage
     }
 
-    /// Returns the remaining capacity of each reservation. In offline mode the catalog counts no
-    /// instances, so all nodes are subtracted.
+    /// Returns the remaining capacity of each reservation. In offline mode the catalog does not
+    /// include the usage by instances, so all nodes are subtracted.
     fn remaining_reservations(&self) -> BTreeMap<ReservationId, Reservation> {
         let mut left = self.ledger.remaining_reservations(self.catalog.reservations());
         if left.is_empty() {
@@ -212,7 +212,7 @@ impl State {
         let mut capacity = Resources::default();
         let catalog = self.catalog_of(&claim.record.pool);
         for offering in offerings_of(claim) {
-            // Until the launched type is known, the largest quantity of each resource counts.
+            // Until the launched type is known, the largest quantity of each resource is used.
             if let Some(instance_type) = catalog.get(offering.instance_type.as_str()) {
                 capacity.raise_to(&instance_type.capacity);
             }
@@ -225,7 +225,7 @@ impl State {
     }
 
     /// In offline mode, nodes of configured pools count as claims, as do nodes of this installation
-    /// whose pools are gone.
+    /// whose pools were removed.
     pub(super) fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
         let nodes = self.offline.then(|| self.objects.nodes.values());
         nodes.into_iter().flatten().filter(|node| {

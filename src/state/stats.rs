@@ -64,7 +64,7 @@ impl NodeCounts {
 /// Statistics of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolStats {
-    /// Usage that counts towards its limits.
+    /// Usage that the limits of the pool restrict.
     pub usage: Usage,
     /// Its claims, by phase.
     pub claims: BTreeMap<ClaimPhase, usize>,

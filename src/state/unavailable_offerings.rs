@@ -54,7 +54,7 @@ impl Hold {
         Self { until, length: until.duration_since(now), trial: Trial::Due }
     }
 
-    /// Records a failure. Failures of requests that were sent together count once.
+    /// Records a failure. Failures of requests that were sent together count as one failure.
     fn after_refusal(hold: Option<Self>, now: Timestamp) -> Self {
         match hold.filter(|hold| hold.is_known(now)) {
             Some(hold) if hold.until > now => hold,
@@ -162,7 +162,7 @@ impl UnavailableOfferings {
         }
     }
 
-    /// Records a successful launch: the next failure counts as the first. Current back-offs
+    /// Records a successful launch: the next failure is treated as the first one. Current back-offs
     /// continue.
     pub fn mark_available(&mut self, class: Option<&NodeClassName>, offering: &OfferingKey) {
         for hold in self.holds_for_mut(class, offering) {

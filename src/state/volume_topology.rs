@@ -138,8 +138,8 @@ fn used_by<'o>(
     bound.or_else(|| first.filter(|key| **key != pod.key))
 }
 
-/// Returns alternative locations of the volume of a claim; empty means anywhere. `Err` is the
-/// reason why it cannot be used now. Source: kube-scheduler, VolumeBinding.
+/// Returns alternative locations of the volume of a claim. An empty list means any location. `Err`
+/// is the reason why the volume cannot be used now. Source: kube-scheduler, VolumeBinding.
 fn volume_locations<'o>(
     objects: &'o ObjectCache,
     claim: &'o VolumeClaim,

@@ -7,7 +7,7 @@ use crate::scheduling::Solution;
 use crate::scheduling::solution_cost::NodePurchase;
 
 /// Minimum fraction of the cost of the removed nodes that must be saved. Smaller savings do not
-/// justify moving pods, because some of them end up elsewhere than planned. See
+/// justify moving pods, because some pods are bound to other nodes than planned. See
 /// docs/decisions/027-consolidation.md.
 pub const SAVED_MIN: f64 = 0.08;
 

@@ -24,8 +24,8 @@ const FORCED_MAX: SignedDuration = SignedDuration::from_mins(10);
 /// Number of blockers listed in the report about a kept node.
 const TOLD_MAX: usize = 3;
 
-/// Records that the pods of a node are evicted from now on, and sets its deadline, if it has
-/// one. Source: spec/disruption.md §3.3.
+/// Records that the pods of a node are evicted from now on. Sets the deadline of the node, if it
+/// has one. Source: spec/disruption.md §3.3.
 pub(in crate::engine) fn start_deadline(
     cx: &mut Context,
     id: &ClaimId,

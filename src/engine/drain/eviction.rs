@@ -158,7 +158,7 @@ pub(in crate::engine) fn report_blocked_drain(
     });
 }
 
-/// Reports what remains on a node that is terminated anyway.
+/// Reports the blockers that remain on a node that is terminated despite them.
 pub(in crate::engine) fn report_forced_drain(
     cx: &mut Context,
     id: &ClaimId,

@@ -2,8 +2,8 @@
 //! few nodes at a time.
 //!
 //! The replacement of an evicted pod is pending until its new node is untainted. If all pods of a
-//! large consolidation were evicted together, all would wait until the last one is recreated. Nodes
-//! untainted meanwhile would take pods planned for other nodes.
+//! large consolidation were evicted together, all would wait until the last one is recreated. In
+//! this time, pods planned for other nodes would be bound to nodes that are already untainted.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -20,8 +20,8 @@ use crate::state::node_claims::NodeClaim;
 const PODS_MIN: usize = 150;
 const WAVES_MAX: usize = 16;
 
-/// Maximum time that a ready new node waits until all its pods may be evicted. Some of their old
-/// nodes have other pods whose places are not ready yet.
+/// Maximum time that a ready new node waits until all its pods may be evicted. The current nodes of
+/// these pods may have other pods whose places are not ready yet.
 const FREE_MAX: SignedDuration = SignedDuration::from_secs(30);
 
 /// Maximum time that pods with existing places wait, if the other pods of their node may not be
@@ -53,7 +53,8 @@ pub(in crate::engine) fn start_next_wave(
         if is_tainted_target(claim) {
             let waits = now.duration_since(*at) < WAVE_MAX;
             is_over &= !waits;
-            // The start of the wave is kept, because without it the node would be held again.
+            // The start of the wave is kept, because without it the node would wait for another
+            // wave.
             return waits || held.iter().any(|node| node.id == *id);
         }
         let comes =
@@ -81,8 +82,8 @@ pub(in crate::engine) fn start_next_wave(
 }
 
 /// Returns the new nodes that remain tainted for pods on other nodes, in the order of their
-/// registration. If other pods have waited too long, a node is about to be untainted, and no pod is
-/// evicted for it. Pods whose node is terminated in any case are in no wave.
+/// registration. If other pods have waited too long for a node, it is about to be untainted, and no
+/// pod is evicted for it. Pods whose node is terminated in any case are in no wave.
 fn held_nodes(
     cx: &Context,
     consolidation: &Consolidation,
