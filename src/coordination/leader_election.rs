@@ -108,9 +108,9 @@ pub fn host_of(holder: &str) -> &str {
     holder.split_once('/').map_or(holder, |(host, _)| host)
 }
 
-/// The cluster that this host requests, if clusters are led individually: the first cluster of the
-/// host with the most clusters, if that host has at least two more than this host. A smaller
-/// difference would only swap the hosts.
+/// Returns the cluster that this host requests, if each cluster is led separately. It is the first
+/// cluster of the host that leads the most clusters, which must be at least two more than this host
+/// leads. A smaller difference would only swap the hosts.
 pub fn cluster_to_request(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&ClusterName> {
     let (mine, others) = led_clusters(company)?;
     let most_led = others.into_values().max_by_key(Vec::len)?;

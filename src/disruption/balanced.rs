@@ -58,9 +58,9 @@ impl<'a> Balance<'a> {
         self.totals.contains_key(&candidate.pool)
     }
 
-    /// Returns whether removing these nodes together is worth its disruption in each of their
-    /// pools. The savings, in $/h, are attributed to pools in proportion to the cost of their
-    /// nodes.
+    /// Returns whether the savings of removing these nodes together justify the disruption in each
+    /// of their pools. The savings, in $/h, are attributed to pools in proportion to the cost of
+    /// their nodes.
     pub fn approves<'b>(
         &self,
         nodes: impl IntoIterator<Item = &'b Candidate<'b>>,

@@ -152,7 +152,7 @@ impl Consolidation {
     }
 
     /// Cancels the disruption of nodes whose pods no longer fit on other nodes, if a new node for
-    /// these pods would cost too much of the saving. Returns whether it cancelled any disruption,
+    /// these pods would cost too much of the saving. Returns whether any disruption was cancelled,
     /// which makes the plan invalid.
     pub(super) fn keep_needed_nodes(
         &mut self,

@@ -386,8 +386,8 @@ pub(super) struct ClaimProgress {
     pub(super) tag_again: Backoff,
     /// When its Node was first missing.
     pub(super) node_missed: Option<Timestamp>,
-    /// When nodes were listed again because its Node was missing, and the number of listings
-    /// before.
+    /// When the engine listed nodes again because the Node of the claim was missing, and the number
+    /// of earlier listings.
     pub(super) overdue: Option<(Timestamp, u64)>,
 }
 

@@ -73,8 +73,8 @@ pub(super) fn narrow_offerings(cx: &mut Context, id: &ClaimId, now: Timestamp) -
     true
 }
 
-/// Returns whether a launch of the claim is in flight, or its usage was requested from the
-/// fleet.
+/// Returns whether a launch of the claim is in flight, or a grant for its usage was requested from
+/// the fleet.
 fn is_launch_in_flight(cx: &Context, id: &ClaimId) -> bool {
     cx.claim(id).is_some_and(|claim| match claim.phase {
         ClaimPhase::Planned => cx.progress.get(id).is_some_and(ClaimProgress::is_grant_requested),

@@ -34,7 +34,7 @@ impl Wait {
         Self { failures: 0, since: Timestamp::MIN, until: now }
     }
 
-    /// Counts a node that did not register. Returns whether it is a new failure: a node that was
+    /// Counts a node that did not register. Returns whether this is a new failure: a node that was
     /// launched before the last failure belongs to that failure. The first `free` failures cause no
     /// wait.
     fn record_failure(

@@ -53,7 +53,7 @@ impl EvictedPod {
 }
 
 impl ReplacementPods {
-    /// Returns whether a claim's node waits for replacement pods, so that other pods wait.
+    /// Returns whether a claim's node waits for replacement pods. If so, other pods wait, too.
     fn is_awaited(&self, claim: &ClaimId, now: Timestamp) -> bool {
         self.awaited.get(claim).is_some_and(|awaited| awaited.count > 0 && now < awaited.held)
     }

@@ -129,7 +129,7 @@ pub struct Candidate<'a> {
     pub utilization: Option<u32>,
     /// Whether pods are nominated for it.
     pub nominated: bool,
-    /// Whether it has its full termination grace period when it is disrupted.
+    /// Whether the node has its full termination grace period when it is disrupted.
     pub graceful: bool,
     /// The first disruption blocker. Blockers of the node come before blockers of its pods.
     pub blocker: Option<DisruptionBlocker>,

@@ -318,7 +318,7 @@ fn expected_daemons<'a>(
     coming
 }
 
-/// Returns whether all values that the labels may have meet the requirements.
+/// Returns whether the requirements are met by each value that the labels may have.
 fn are_always_met(requirements: &Requirements, labels: &Requirements) -> bool {
     requirements.iter().all(|(key, wanted)| match labels.get(key) {
         Some(label) => label

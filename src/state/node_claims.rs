@@ -99,19 +99,20 @@ impl NodeClaim {
         }
     }
 
-    /// Returns whether it is disrupted because it is beyond its maximum age, which overrides all
-    /// blockers.
+    /// Returns whether the claim is disrupted because it is beyond its maximum age. This reason
+    /// overrides all blockers.
     pub fn must_be_disrupted(&self, now: Timestamp) -> bool {
         self.leaving == Some(Reason::Expired) && self.record.is_overdue(now)
     }
 
-    /// Returns whether its instance is terminated, or missing from two listings sufficiently apart.
+    /// Returns whether the instance of the claim is terminated, or missing from two listings at a
+    /// sufficient interval.
     pub fn instance_is_gone(&self) -> bool {
         let state = self.instance.as_ref().map(|instance| instance.state);
         self.missing_confirmed || state == Some(InstanceState::Terminated)
     }
 
-    /// Returns whether its node has registered, and is not being disrupted.
+    /// Returns whether the node of the claim has registered and is not being disrupted.
     pub fn has_joined(&self) -> bool {
         matches!(self.phase, ClaimPhase::Registered | ClaimPhase::Initialized)
     }

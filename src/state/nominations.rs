@@ -81,8 +81,8 @@ impl State {
         }
     }
 
-    /// Returns whether the scheduler preempts pods for a pod: pods terminate on its nominated node.
-    /// Any other nomination may be outdated, or a nomination by Outrigger.
+    /// Returns whether the scheduler preempts other pods for a pod: they terminate on its nominated
+    /// node. Any other nomination may be outdated, or a nomination by Outrigger.
     pub(super) fn is_preempting(&self, pod: &Pod) -> bool {
         let node = pod.nominated_node.as_ref().filter(|_| pod.is_waiting());
         let node = node.filter(|name| {

@@ -57,7 +57,8 @@ pub struct ExistingNode {
     pub host_ports: BTreeSet<(String, String, u16)>,
     /// Whether it is initialized. Initialized nodes are filled first.
     pub initialized: bool,
-    /// Whether it is filled after other initialized nodes: it is empty and may be disrupted.
+    /// Whether the node is filled after other initialized nodes, because it is empty and may be
+    /// disrupted.
     pub idle: bool,
     /// Whether it accepts pods. Otherwise it is being disrupted, cordoned or not managed, but
     /// topology rules include its pods.
