@@ -13,8 +13,8 @@ use crate::model::id::ClusterName;
 /// Duration of a Lease without renewal.
 pub const LASTS: Duration = Duration::from_secs(15);
 
-/// How long a holder acts without renewal. Requests that it has sent by then complete or fail
-/// before [`LASTS`] is over.
+/// How long a holder acts without renewal. Requests that the holder has sent by then complete or
+/// fail before [`LASTS`] is over.
 pub const ACTS: Duration = Duration::from_secs(10);
 
 /// Interval at which the holder renews its Lease and other hosts read it.
@@ -144,8 +144,8 @@ fn led_clusters(
     Some((mine, others))
 }
 
-/// Returns whether a host may hold the Lease of a reachable cluster in a group. The holder of the
-/// first reachable cluster, by name, acquires the other clusters of the group. All other hosts
+/// Returns whether a host may hold the Lease of a reachable cluster in a group. The host that leads
+/// the first reachable cluster, by name, acquires the other clusters of the group. All other hosts
 /// release them.
 pub fn may_hold(cluster: &ClusterName, company: &BTreeMap<ClusterName, LeaseStatus>) -> bool {
     let mut places = company.iter();

@@ -319,7 +319,7 @@ impl<'a> Search<'_, 'a> {
         let total_pods = pods_on(candidates);
         let mut evaluated_pods = 0.0;
         let mut known: Option<(usize, RemovalOutcome)> = None;
-        // The cost of all wasted capacity can be saved at most. The `balanced` policy may approve
+        // At most the cost of all wasted capacity can be saved. The `balanced` policy may approve
         // the nodes needed for that even if it does not approve the removal of all nodes.
         let mut nodes = candidates.iter();
         let is_balanced = nodes.any(|node| self.balance.is_balanced(node.candidate));

@@ -8,9 +8,9 @@ use crate::model::pool::{Disruption, Pool, Reason};
 use crate::state::candidates::{Candidate, DisruptionView};
 use crate::state::what_if::WhatIf;
 
-/// Returns the verdict that keeps a node for every reason that is not forceful. Blockers of pods
-/// are ignored if the node has its full termination grace period. The minimum age does not apply to
-/// expiry.
+/// Returns the verdict that keeps a node from disruption for every reason that is not forceful.
+/// Blockers of pods are ignored if the node has its full termination grace period. The minimum age
+/// does not apply to expiry.
 pub fn retaining_verdict(
     candidate: &Candidate<'_>,
     pool: Option<&Pool>,

@@ -15,7 +15,7 @@ use crate::model::pool::{BudgetNodes, Reason, RepairPolicy};
 use crate::state::candidates::{Candidate, DisruptionView};
 use crate::state::disruption_blockers::DisruptionBlocker;
 
-/// If more nodes of a pool are unhealthy, the nodes may not be the cause.
+/// If a higher percentage of a pool is unhealthy, the cause may be outside the nodes.
 const BROKEN_MAX: BudgetNodes = BudgetNodes::Percent(20);
 
 /// Highest number of unhealthy nodes of a cluster that are replaced at a time.
@@ -49,7 +49,7 @@ pub fn due_at(node: &Node, policies: &[RepairPolicy]) -> Option<Timestamp> {
     due.min()
 }
 
-/// Keeps a broken node if another Node has the same providerID.
+/// Returns the verdict that keeps a broken node, if another Node has the same providerID.
 fn shared_instance_verdict(candidate: &Candidate<'_>) -> Option<Verdict> {
     let blocker = candidate.blocker.as_ref()?;
     matches!(blocker, DisruptionBlocker::SameInstance(_)).then(|| Verdict::Blocked(blocker.clone()))

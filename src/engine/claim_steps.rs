@@ -1,4 +1,4 @@
-//! Steps of claims: how they are sent, and what a failed or cancelled step changes.
+//! Sends the steps of claims, and handles failed and cancelled steps.
 
 use jiff::Timestamp;
 

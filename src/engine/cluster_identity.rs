@@ -15,7 +15,8 @@ use crate::model::id::ClusterUid;
 
 impl Engine {
     /// Reports the result of the first comparison even if everything matches: the engine of the
-    /// last leadership term reported a mismatch, and its end would otherwise not be reported.
+    /// last leadership term reported a mismatch, and the end of the mismatch would otherwise not be
+    /// reported.
     pub fn report_first_match(&mut self) {
         self.cx.sync.reports_match = true;
     }

@@ -85,8 +85,8 @@ impl ConsolidationSchedule {
         let [soonest, doubled] =
             [APART, doubled].map(|wait| time_after(last, wait.saturating_add(each)));
         let stirred = first.map(|at| at.max(doubled));
-        // Runs that found nothing do not delay the run at a known time: when a budget or a window
-        // allows disruptions, or a back-off ends.
+        // Earlier runs that found nothing do not delay a run at a known time: when a budget or a
+        // window allows disruptions again, or a back-off ends.
         let opens = self.opens.map(|at| at.max(soonest));
         let ripens = self.ripens.map(|at| at.max(doubled));
         let times = [stirred, opens, ripens].into_iter().flatten();

@@ -87,7 +87,7 @@ impl Consolidation {
         share.map_or(0.0, |(_, saves)| saves * LOST_MAX)
     }
 
-    /// Subtracts the cost for some pods of a disrupted node from its saving.
+    /// Subtracts the cost of new nodes for pods of a disrupted node from the saving of that node.
     pub(super) fn reduce_saving(&mut self, id: &ClaimId, cost: f64) {
         if let Some((pool, saves)) = self.savings.shares.get_mut(id) {
             *saves -= cost;

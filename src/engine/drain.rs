@@ -234,8 +234,8 @@ pub(super) fn has_lost_taint(cx: &Context, id: &ClaimId, node: &Node) -> bool {
 }
 
 /// Restores the disruption label and annotation if a different client removed them. Without the
-/// label, load balancers send new connections to a disrupted node. [`MARK_AGAIN`] limits the
-/// rate, because the other client may remove them forever.
+/// label, load balancers send new connections to a disrupted node. [`MARK_AGAIN`] limits the rate,
+/// because the other client may remove them again and again.
 fn restore_marks(
     cx: &mut Context,
     id: &ClaimId,

@@ -1,5 +1,5 @@
-//! Early binding: pods are bound to a node before its kubelet registers, and deleted if it never
-//! does.
+//! Early binding: pods are bound to a node before its kubelet registers, and deleted if the kubelet
+//! never registers.
 //!
 //! ```text
 //! launched ─► Node created ─► its pods bound ─► its kubelet registers ─► registered

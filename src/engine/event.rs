@@ -47,7 +47,7 @@ pub enum Event {
     Answered(CommandId, CommandResult),
     /// The provider announces an interruption of an instance at this time.
     Interrupted(InstanceId, Interruption, Timestamp),
-    /// Offerings were refused to nodes of a class, although the launch succeeded with a different
+    /// Some offerings were refused for a node class, although the launch succeeded with a different
     /// offering.
     Refused(Option<NodeClassName>, Vec<OfferingRefusal>),
     /// The state of the fleet has changed. `None` if the cluster shares nothing.

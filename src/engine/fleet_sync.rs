@@ -28,8 +28,8 @@ use crate::state::unavailable_offerings::HOLD;
 /// Delay before unschedulable pods are planned again after capacity in the fleet was released.
 const ROOM: SignedDuration = SignedDuration::from_secs(1);
 
-/// Clusters that start together report their usage within seconds. If one does not report for
-/// longer than this, pods do not wait: they use capacity that is not reserved.
+/// Clusters that start together report their usage within seconds. If a cluster does not report for
+/// longer than this, pods stop waiting and use capacity that is not reserved.
 const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(15);
 
 /// The reports to the fleet and the back-off of requests.
@@ -56,8 +56,8 @@ pub(super) struct FleetSync {
 }
 
 impl FleetSync {
-    /// Records the new state of the fleet. If it has more remaining capacity, unschedulable pods
-    /// are planned again.
+    /// Records the new state of the fleet. If the fleet has more remaining capacity, unschedulable
+    /// pods are planned again.
     pub(super) fn on_fleet_changed(
         &mut self,
         cx: &mut Context,

@@ -30,7 +30,7 @@ const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
 const TAKEN_BACK_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 /// Maximum time that a node with a rebalance recommendation waits for replacements. Launches and
-/// registrations take a few minutes, and EC2 guarantees no time at all.
+/// registrations take a few minutes, and EC2 guarantees no minimum time after the recommendation.
 const REPLACED_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// Failing checks are reported at least every minute. After this time without a report, the checks
@@ -234,7 +234,8 @@ impl Interruptions {
 }
 
 /// Returns whether an interrupted node with enough time is kept until replacements are ready.
-/// Meanwhile its pods are planned as reschedulable, and no other pods are planned for it.
+/// Meanwhile the pods of the node are planned as reschedulable, and no other pods are planned for
+/// the node.
 fn mark_for_replacement(cx: &mut Context, id: &ClaimId, waits: bool, now: Timestamp) -> bool {
     let Some(claim) = cx.state.ledger.claims.get_mut(id) else {
         return false;

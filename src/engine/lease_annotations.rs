@@ -1,5 +1,5 @@
-//! Reads and writes annotations on the cluster's Lease. Disruptions counted by a rate are recorded
-//! there, and the record is confirmed before the node is tainted.
+//! Reads and writes annotations on the cluster's Lease. Disruptions that a rate counts are recorded
+//! in an annotation, and the record is confirmed before the node is tainted.
 //!
 //! The Lease is polled and not watched: a pause may take effect half a minute late, and no cluster
 //! state depends on it. Each write names the version that was read, so that two concurrent writers
@@ -67,7 +67,7 @@ impl LeaseSync {
 }
 
 impl Engine {
-    /// Returns the pools with blocked disruptions, their reasons and what blocks them: the current
+    /// Returns the pools with blocked disruptions, their reasons and their blockers: the current
     /// `Report::Shut` reports.
     pub fn blocked_disruptions(&self) -> impl Iterator<Item = &(PoolName, Reason, &'static str)> {
         self.lease.shut.iter()

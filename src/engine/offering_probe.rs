@@ -18,8 +18,8 @@ const TRIED_MAX: SignedDuration = SignedDuration::from_secs(20);
 /// Returns whether a claim may be launched now. Removes the offerings that its launch must not
 /// request: unavailable ones and those that a different launch is trying.
 ///
-/// The claim was planned for its first offering, which is the cheapest. If a different launch
-/// tries this offering, the claim waits. If it is unavailable, the pods of the claim are
+/// The claim was planned for its first offering, which is the cheapest. If a different launch tries
+/// this offering, the claim waits. If the offering is unavailable, the pods of the claim are
 /// planned again.
 pub(super) fn narrow_offerings(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
     let Some(claim) = cx.claim(id) else {

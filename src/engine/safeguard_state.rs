@@ -37,7 +37,7 @@ pub(super) struct UndrainedTerminations {
     pub(super) ended: VecDeque<Timestamp>,
     /// Claims without a Node although they had one or should have one, and since when.
     pub(super) missing: BTreeMap<ClaimId, Timestamp>,
-    /// Those of the `missing` claims that were within the limit at the last comparison.
+    /// The claims of `missing` that were within the limit at the last comparison.
     pub(super) tolerated: BTreeSet<ClaimId>,
     /// Claims whose Node this process has seen ready or with user pods.
     pub(super) used: BTreeSet<ClaimId>,

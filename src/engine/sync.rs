@@ -221,8 +221,8 @@ fn check_unknown_nodes(cx: &mut Context, now: Timestamp) {
 }
 
 /// Returns whether the cluster state is recent enough to evict pods that rely on capacity of other
-/// nodes. A stalled watch is tolerated longer for everything that disrupts no pod. If the state is
-/// not recent, the next activity of the watch starts a pass.
+/// nodes. For decisions that disrupt no pod, a stalled watch is tolerated for longer. If the state
+/// is not recent, the next activity of the watch starts a pass.
 pub(super) fn are_watches_recent(cx: &mut Context, now: Timestamp) -> bool {
     let recent = [ObjectKind::Pod, ObjectKind::Node]
         .into_iter()

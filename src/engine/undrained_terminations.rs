@@ -119,8 +119,8 @@ fn offer_approval(cx: &mut Context, claims: BTreeSet<ClaimId>, since: Timestamp)
 }
 
 /// Returns `no_nodes` if more than `undrained_max` instances run without their Nodes. A listing
-/// requested after the loss has to show them: if the provider terminates instances, their Nodes
-/// may be deleted before a listing shows it.
+/// requested after the loss of the Nodes has to show the instances: if the provider terminates
+/// instances, their Nodes may be deleted before a listing shows it.
 pub(super) fn missing_nodes_mismatch(cx: &mut Context) -> Option<Mismatch> {
     let asked = cx.sync.listing_answered?;
     let sure = cx.safeguards.undrained.missing.iter().filter(|(_, since)| {
@@ -253,8 +253,8 @@ fn has_ready_node(cx: &Context, claim: &NodeClaim) -> bool {
 pub(super) fn report_held_terminations(cx: &mut Context, now: Timestamp) {
     let mut refused = std::mem::take(&mut cx.safeguards.undrained.refused);
     let unmarked = std::mem::take(&mut cx.safeguards.undrained.unmarked);
-    // A pass may not try to terminate all blocked instances. They are blocked until their Nodes
-    // are ready or they are terminated.
+    // A pass may not try to terminate all blocked instances. The instances remain blocked until
+    // their Nodes are ready or the instances are terminated.
     refused.extend(
         cx.safeguards
             .undrained

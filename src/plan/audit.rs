@@ -1,5 +1,5 @@
-//! Checks a plan against invariants before it is executed. The audit computes all totals again,
-//! independently of the planner.
+//! Checks a plan against invariants before the plan is executed. The audit computes all totals
+//! again, independently of the planner.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,8 +14,8 @@ use crate::model::template_hash::accept_id;
 use crate::state::State;
 use crate::state::node_claims::NodeClaim;
 
-/// The Namespace whose UID identifies a cluster. Each API server creates it at its first start and
-/// refuses to delete it.
+/// The Namespace whose UID identifies a cluster. Each API server creates this Namespace at its
+/// first start and refuses to delete it.
 const IDENTIFYING_NAMESPACE: &str = "kube-system";
 
 /// Minimum number of silent Nodes without a listed instance for a mismatch. Fewer instances may

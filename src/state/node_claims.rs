@@ -375,8 +375,8 @@ impl NodeClaims {
         }
         let record = match record {
             Ok(record) => record,
-            // The listing is filtered by these tags. If it were not, these instances must still
-            // never be touched.
+            // The listing is filtered by these tags. Even if it were not, Outrigger must never
+            // change these instances.
             Err(NotAClaim::Foreign) => return,
             Err(why) => {
                 self.record_foreign_instance(&instance.id, why.to_string(), outcome);

@@ -178,7 +178,7 @@ impl State {
         housed
     }
 
-    /// Observes a pod. If it is bound to its planned node, its nomination ends.
+    /// Observes a pod. If the pod is bound to its planned node, its nomination ends.
     pub fn on_pod_observed(&mut self, pod: &Pod) {
         let claim = self.claim_under(pod);
         let id = claim

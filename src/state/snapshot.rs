@@ -90,8 +90,8 @@ pub struct VolumeRequirements {
     pub alternatives: Vec<Requirements>,
     /// Number of attached volumes by CSI driver, as the resource
     /// [`ATTACHABLE`](crate::model::labels::ATTACHABLE) plus the driver. The same name in `free` of
-    /// a node is the number of volumes that can still be attached; without the name there is no
-    /// limit. It is set only for drivers of pending pods.
+    /// a node is the number of volumes that can still be attached; if `free` lacks the name, there
+    /// is no limit. It is set only for drivers of pending pods.
     pub attached: BTreeMap<String, i64>,
 }
 

@@ -274,7 +274,7 @@ impl State {
         prices.map(Price::usd_per_h).fold(0.0, |sum, price| sum + price)
     }
 
-    /// Returns the price of the instance of a claim, if both are known.
+    /// Returns the price of the instance of a claim, if the instance and its price are known.
     pub fn price_of_instance(&self, claim: &NodeClaim) -> Option<Price> {
         let offering = self.catalog.offering(offering_of(claim)?);
         offering.map(|offering| offering.price)

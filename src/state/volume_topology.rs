@@ -229,8 +229,8 @@ fn attachable_resource(driver: &str) -> String {
 }
 
 /// Returns how many more volumes of these drivers a node can attach, beyond those of its current
-/// and expected pods. Drivers without a limit are omitted. Never negative: an overcommitted node
-/// only rejects pods with more volumes.
+/// and expected pods. Drivers without a limit are omitted. The number is never negative: an
+/// overcommitted node only rejects pods with more volumes.
 pub(super) fn attachable_left(
     objects: &ObjectCache,
     node: &CsiNode,

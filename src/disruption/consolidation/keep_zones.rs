@@ -16,7 +16,8 @@ use crate::scheduling::{NewNodeClaim, Solution};
 use crate::state::snapshot::NodeRef;
 use crate::state::what_if::WhatIf;
 
-/// Swaps identical pods of one owner so that as few as possible leave their zone.
+/// Swaps the placements of identical pods of one owner so that as few pods as possible leave their
+/// zone.
 pub fn keep_pods_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>) {
     let rooms = field.snapshot.rooms.iter();
     let zones = rooms.filter_map(|room| Some((&room.host, sole_value(&room.labels, ZONE)?)));

@@ -115,7 +115,7 @@ pub(in crate::engine) fn on_untainted(cx: &mut Context, id: &ClaimId) {
     claim_steps::on_step_succeeded(cx, id);
 }
 
-/// Removes the disrupted taint and everything written with it, or what remains of it.
+/// Removes the disrupted taint and everything written with it, as far as the Node still has them.
 pub(in crate::engine) fn send_untaint(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     let Some(claim) = cx.claim(id) else {
         return;

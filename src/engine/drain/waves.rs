@@ -1,5 +1,5 @@
-//! Evicts pods that move to new nodes in waves: all pods of a new node together, and the pods of
-//! few nodes at a time.
+//! Evicts in waves the pods that move to new nodes: all pods of a new node together, and the pods
+//! of few nodes at a time.
 //!
 //! The replacement of an evicted pod is pending until its new node is untainted. If all pods of a
 //! large consolidation were evicted together, all would wait until the last one is recreated. In

@@ -448,8 +448,8 @@ impl Report {
     }
 }
 
-/// Returns the counters that increase when a claim enters a phase. The number is how many of the
-/// labels pool, zone and capacity type the counter has.
+/// Returns the counters that increase when a claim enters a phase. Each number is the count of
+/// labels that the counter has, in the order pool, zone, capacity type.
 fn phase_counters(
     phase: ClaimPhase,
     has_node: bool,

@@ -1,4 +1,4 @@
-//! Values that metrics show besides the cluster state and the reports.
+//! Values that metrics show in addition to the cluster state and the reports.
 
 use std::collections::BTreeMap;
 
