@@ -115,7 +115,7 @@ pub enum Verdict {
     /// Pods were added or removed recently.
     #[error("pods changed recently; not a candidate before {until}")]
     RecentlyChanged {
-        /// The end of this time.
+        /// When the node may become a candidate again.
         until: Timestamp,
     },
     /// The node is below the minimum age of its pool.
@@ -182,7 +182,7 @@ pub enum Verdict {
     /// A cool-down after a different change in the cluster.
     #[error("in back-off until {until}, after {after}")]
     CoolDown {
-        /// The end of this time.
+        /// The end of the cool-down.
         until: Timestamp,
         /// The change.
         after: &'static str,

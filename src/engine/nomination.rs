@@ -29,8 +29,8 @@ const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(30);
 /// Maximum time for the nominations of a node's pods. After that the node is untainted anyway.
 const HINTS_MAX: SignedDuration = SignedDuration::from_secs(10);
 
-/// Maximum time to restore removed nominations after all pods of a plan were nominated. The
-/// scheduler may retry pods all the time, so a longer wait only loses further nominations.
+/// Maximum time in which removed nominations are restored after all pods of a plan were nominated.
+/// The scheduler may retry pods all the time, so a longer wait only loses further nominations.
 const AGAIN_MAX: SignedDuration = SignedDuration::from_millis(250);
 
 /// Maximum time that a ready node waits for other nodes of its plan. With a longer wait, runnable

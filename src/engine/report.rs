@@ -101,7 +101,8 @@ pub enum Report {
     Short(Shortfall),
     /// A shortfall ended: the capacity exists or is no longer required.
     Enough(StaticDemand),
-    /// A claim was planned for these pods. In observe mode, it would be planned in manage mode.
+    /// A claim was planned for these pods. In observe mode, the report only means that the claim
+    /// would be planned.
     ClaimPlanned {
         /// The claim.
         claim: ClaimId,
@@ -204,7 +205,8 @@ pub enum Report {
         /// True if the claim had reached the phase before this process started.
         found: bool,
     },
-    /// A node is disrupted. In observe mode, it would be disrupted in manage mode.
+    /// A node is disrupted. In observe mode, the report only means that the node would be
+    /// disrupted.
     Retire {
         /// The claim.
         claim: ClaimId,
@@ -229,7 +231,8 @@ pub enum Report {
         /// Number of nodes.
         nodes: usize,
     },
-    /// Nodes are consolidated. In observe mode, they would be consolidated in manage mode.
+    /// Nodes are consolidated. In observe mode, the report only means that the nodes would be
+    /// consolidated.
     Consolidates {
         /// Their pools.
         pools: BTreeSet<PoolName>,

@@ -77,7 +77,7 @@ pub(super) struct Failing {
     /// The wait before a test node in any zone, until a node has registered.
     pub(super) all: Wait,
     pub(super) zones: BTreeMap<Zone, Wait>,
-    /// Zones in which a node launched after that time has registered.
+    /// Zones in which a node launched after `launched` has registered.
     pub(super) proven: BTreeSet<Zone>,
     /// Number of failures by instance type.
     pub(super) types: BTreeMap<TypeName, u32>,

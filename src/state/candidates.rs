@@ -111,8 +111,8 @@ pub struct Candidate<'a> {
     pub node: &'a Node,
     /// Its pool.
     pub pool: PoolName,
-    /// When its claim was created or, without a claim, when the Node was created. Its age is
-    /// counted from then.
+    /// When its claim was created or, without a claim, when the Node was created. The age of the
+    /// node is counted from this time.
     pub born: Option<Timestamp>,
     /// When it was initialized, or `None`.
     pub initialized: Option<Timestamp>,
