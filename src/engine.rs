@@ -28,7 +28,7 @@ pub mod report;
 mod in_flight;
 // State of the synchronization: phase, listings, missing objects.
 mod sync_state;
-// Queue of nodes drained in waves.
+// Queue of nodes whose pods are evicted in waves.
 mod wave_queue;
 // Planned placements of reschedulable pods.
 mod placements;
@@ -74,9 +74,9 @@ mod early_binding;
 mod command_results;
 // Planning, and execution of plans as claims and drains.
 mod provisioning;
-// Savings lost to unplanned replacement nodes.
+// Savings that are lost because of unplanned new nodes.
 mod consolidation_feedback;
-// When consolidation runs, and how moves start.
+// Times of consolidation, and the start of its disruptions.
 mod consolidation;
 // Nodes without a claim.
 mod garbage_collection;

@@ -3,7 +3,7 @@
 
 // Snapshot with planned claims included.
 mod projection;
-// Alternative plan that separates spread pods.
+// Alternative plan with at most one pod of each topology spread per node.
 mod separate_spread;
 // Headroom of buffers.
 mod buffers;
@@ -111,7 +111,7 @@ pub struct Plan {
     pub retire: Vec<PlannedTermination>,
     /// Savings of consolidation, with price overlays and per-node cost.
     pub saves: Price,
-    /// Claims of static pools to cancel. None of them has a node.
+    /// Claims of static pools to cancel. None of these claims has a node.
     pub cancel: Vec<ClaimId>,
     /// Kept nodes with their verdicts.
     pub kept: Vec<RetainedNode>,

@@ -52,9 +52,10 @@ pub struct Launch {
 
 impl Launch {
     /// Returns the offerings for one call, cheapest first: those with the capacity type of the
-    /// cheapest one, without spot offerings that cost more than the cheapest on-demand offering. A
-    /// pool with `min_values` uses all of them. The next plan uses the other offerings. Source:
-    /// spec/aws.md §5.2, 6; docs/decisions/016-one-call-buys-one-way.md.
+    /// cheapest one, without spot offerings that cost more than the cheapest on-demand offering.
+    /// For a pool with `min_values`, all offerings are returned. Offerings that are not returned
+    /// are left to the next plan. Source: spec/aws.md §5.2, 6;
+    /// docs/decisions/016-one-call-buys-one-way.md.
     pub fn requested_offerings(&self) -> impl Iterator<Item = &OfferingKey> {
         requested_offerings(&self.offerings, self.varied)
     }
@@ -282,7 +283,8 @@ pub enum Interruption {
     Spot,
     /// The instance is being stopped or terminated.
     Stopping,
-    /// The status checks of the instance fail. The end of its pods is not awaited.
+    /// The status checks of the instance fail. The instance is terminated without waiting for its
+    /// pods.
     Failed,
 }
 

@@ -49,7 +49,7 @@ pub mod candidates;
 pub mod drain_blockers;
 // Totals for status and metrics.
 pub mod stats;
-// Why a pod is or is not pending.
+// Why a pod is pending, or why it is not.
 pub mod pod_status;
 // Fixtures for tests of the state.
 #[cfg(test)]
@@ -77,7 +77,7 @@ use crate::state::object_cache::ObjectCache;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 use crate::state::watch_health::WatchHealth;
 
-/// State of one cluster. Only its engine modifies it.
+/// State of one cluster. Only the engine of the cluster modifies this state.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     /// The configuration in force. Its price overlays apply once [`Self::apply_configuration`] has

@@ -3,7 +3,7 @@
 //! A host compares only time spans of its own clock. A Lease expires when this host has seen it
 //! unchanged for its duration. A holder acts for a shorter span, counted from before the request of
 //! its last renewal: [`ACTS`] and [`LASTS`] are as in Kubernetes controllers (client-go,
-//! `leaderelection`). Why: docs/decisions/028-leader-election.md.
+//! `leaderelection`). The reasons are in docs/decisions/028-leader-election.md.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -110,7 +110,7 @@ pub fn host_of(holder: &str) -> &str {
 
 /// Returns the cluster that this host requests, if each cluster is led separately. It is the first
 /// cluster of the host that leads the most clusters, which must be at least two more than this host
-/// leads. A smaller difference would only swap the hosts.
+/// leads. With a smaller difference, the handover would only swap the roles of the two hosts.
 pub fn cluster_to_request(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&ClusterName> {
     let (mine, others) = led_clusters(company)?;
     let most_led = others.into_values().max_by_key(Vec::len)?;

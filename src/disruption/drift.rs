@@ -41,7 +41,7 @@ pub enum DriftReason {
 }
 
 impl DriftReason {
-    /// Returns the name used in logs and plans: Karpenter's name, if it has one.
+    /// Returns the name used in logs and plans: the name in Karpenter, if Karpenter has this cause.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::PoolGone => "NodePoolRemoved",

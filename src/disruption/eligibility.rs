@@ -76,8 +76,8 @@ pub fn closed_nodes<'a>(
     waits.chain(disruption_view.held.keys()).collect()
 }
 
-/// Returns when the next node accepts moved pods again. The node itself may be kept for a different
-/// reason.
+/// Returns when the next node accepts moved pods again. This node may itself be kept for a
+/// different reason.
 pub fn next_reopening(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Option<Timestamp> {
     recently_changed_nodes(disruption_view, now).map(|(_, until)| until).min()
 }

@@ -43,7 +43,7 @@ pub enum Verdict {
     /// A capacity buffer uses the free capacity of the node.
     #[error("reserved for capacity buffer {0}")]
     Buffer(String),
-    /// The pool of the node has no consolidation.
+    /// Consolidation is turned off in the pool of the node.
     #[error("consolidation is disabled in its pool")]
     Never,
     /// The pool consolidates only empty nodes.

@@ -122,8 +122,8 @@ pub(super) fn is_started(cx: &Context, claim: &NodeClaim, node: &Node, taints: &
         })
 }
 
-/// Returns the labels that follow from the launched instance and that the Node does not have
-/// yet. Pods that select them were planned onto it. Source: spec/aws.md §13.2.
+/// Returns the labels that follow from the launched instance and that the Node does not have yet.
+/// Pods that select these labels were planned onto the Node. Source: spec/aws.md §13.2.
 pub(super) fn labels_of_instance(cx: &Context, claim: &NodeClaim, node: &Node) -> Labels {
     let Some(instance) = &claim.instance else {
         return Labels::new();

@@ -1,4 +1,5 @@
-//! The commands that an engine can issue, one API call each. `provider` has their results.
+//! The commands that an engine can issue, one API call each. The module `provider` defines their
+//! results.
 
 use jiff::Timestamp;
 

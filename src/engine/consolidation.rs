@@ -39,7 +39,7 @@ const APART_DOUBLED_MAX: u32 = 6;
 const LEFT_MANY: usize = 50;
 const APART_EACH: SignedDuration = SignedDuration::from_millis(10);
 
-/// Events or timers start consolidation whenever a cheaper cluster becomes possible. If one is
+/// Events or timers start consolidation whenever a cheaper cluster becomes possible. If an event is
 /// missed, consolidation still runs at this interval.
 const REGULARLY: SignedDuration = SignedDuration::from_hours(1);
 

@@ -96,8 +96,8 @@ impl Consolidation {
         }
     }
 
-    /// Records that a disrupted node is kept and saves nothing. If none of its pods has moved,
-    /// nothing is lost.
+    /// Records that a disrupted node is kept and saves nothing. If none of the pods of the node has
+    /// moved, nothing is lost.
     pub(super) fn record_kept_node(&mut self, cx: &mut Context, id: &ClaimId, now: Timestamp) {
         let Some((pool, saves)) = self.savings.shares.remove(id) else {
             return;

@@ -4,7 +4,7 @@
 pub(super) mod cancellation;
 // Grant and record of a disruption, before the taint.
 pub(super) mod clearance;
-// Waves of evictions to new nodes.
+// Evictions in waves, for pods that move to new nodes.
 pub(super) mod waves;
 // Order, retries and deadlines of evictions.
 pub(super) mod eviction;

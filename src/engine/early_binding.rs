@@ -68,7 +68,7 @@ impl EarlyBinding {
     pub(super) fn on_early_binding_configured(&mut self, cx: &mut Context, now: Timestamp) {
         self.off = false;
         if !self.is_early(cx) {
-            // kube-scheduler binds pods again.
+            // From here on, kube-scheduler binds these pods.
             claim_steps::cancel_claim_commands(cx, Command::binds_early, now);
         }
     }
@@ -225,7 +225,7 @@ fn create_node(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     let Some(claim) = cx.state.ledger.claims.get(id) else {
         return;
     };
-    // If the Node was created and is missing, a user deleted it. Its kubelet recreates it.
+    // If the Node was created and is missing, a user deleted it. The kubelet recreates the Node.
     if progress.early.made || progress.step.is_some() || claim.node.is_some() {
         return;
     }

@@ -26,7 +26,7 @@ pub enum Event {
     /// Instance types or prices have changed.
     CatalogChanged(Arc<Catalog>),
     /// The resolved node classes have changed: images, zones, quantities or errors. Providers
-    /// without node classes do not send it.
+    /// without node classes do not send this event.
     ClassesChanged(Arc<ClassSupplies>),
     /// The CapacityBuffers of the cluster or their status have changed.
     BuffersChanged(Vec<BufferObject>),
@@ -55,6 +55,7 @@ pub enum Event {
     /// Offerings were refused in another cluster of the same provider account, with the end of
     /// their back-off.
     HeldDown(Vec<UnavailableKey>, Timestamp),
-    /// The clock of this host differs too much from a remote clock. `None` if it no longer does.
+    /// The clock of this host differs too much from a remote clock. `None` if the difference is no
+    /// longer too large.
     ClockSkewed(Option<ClockSkew>),
 }

@@ -118,7 +118,7 @@ impl Clearance {
 /// to an earlier drain that was cancelled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TaintProgress {
-    /// When the taint was last sent. It is kept if a different client removes the taint.
+    /// When the taint was last sent. This time is kept if a different client removes the taint.
     pub(super) sent: Option<Timestamp>,
     /// When the taint was confirmed.
     pub(super) confirmed: Option<Timestamp>,
@@ -224,7 +224,7 @@ pub(super) struct DrainState {
     pub(super) taint: TaintProgress,
     /// Whether the pods may be evicted.
     pub(super) release: Release,
-    /// The time of the evictions. `None` before they are allowed.
+    /// The time of the evictions. `None` before evictions are allowed.
     pub(super) period: Option<EvictionPeriod>,
     /// Pods whose eviction is in flight or waits for a retry.
     pub(super) evictions: BTreeMap<PodKey, Eviction>,
@@ -274,7 +274,7 @@ pub(super) struct Eviction {
     pub(super) told: bool,
     /// True if the eviction was reported.
     pub(super) taken: bool,
-    /// When the last attempt was refused. `None` if it was not.
+    /// When the last attempt was refused. `None` if it was not refused.
     pub(super) refused: Option<Timestamp>,
 }
 
@@ -382,7 +382,7 @@ pub(super) struct ClaimProgress {
     pub(super) undrained: bool,
     /// True if its instance is being tagged.
     pub(super) tagging: bool,
-    /// When tagging may be retried. No other step waits for it.
+    /// When tagging may be retried. No other step waits for the tagging.
     pub(super) tag_again: Backoff,
     /// When its Node was first missing.
     pub(super) node_missed: Option<Timestamp>,

@@ -58,8 +58,8 @@ impl TemplateState {
         let stamped = [TAG_EXPIRE, TAG_GRACE, TAG_POOL_HASH, TAG_NODE_CLASS_HASH];
         let record_tags = record.to_tags().into_iter();
         tags.extend(record_tags.filter(|(key, _)| stamped.contains(&key.as_str())));
-        // A launch omits the tag if nodes never expire. An existing instance needs its value
-        // changed.
+        // A launch omits the tag if nodes never expire. On an existing instance, the value of the
+        // tag must be changed.
         tags.insert(TAG_EXPIRE_HARD.to_owned(), seconds_tag(pool.expire_hard_after));
         tags
     }

@@ -67,8 +67,8 @@ impl Interruptions {
         }
     }
 
-    /// Disrupts the nodes of a Capacity Block before it ends. EC2 sends no notice for it. Source:
-    /// spec/aws.md §5.11 and §10, 89.
+    /// Disrupts the nodes of a Capacity Block before it ends. EC2 sends no notice about the end of
+    /// a Capacity Block. Source: spec/aws.md §5.11 and §10, 89.
     pub(super) fn disrupt_ending_blocks(&self, cx: &mut Context, now: Timestamp) {
         let mut due = Vec::new();
         let mut next: Option<Timestamp> = None;

@@ -52,7 +52,8 @@ pub(super) struct LeaseSync {
 }
 
 impl LeaseSync {
-    /// Records these blocked disruptions as reported. Returns the new ones.
+    /// Records these blocked disruptions as reported. Returns the disruptions that are newly
+    /// blocked.
     pub(super) fn record_blocked_disruptions(
         &mut self,
         blocked: BTreeMap<(PoolName, Reason, &'static str), String>,
@@ -169,7 +170,7 @@ fn records_kept_since(cx: &Context, now: Timestamp) -> Timestamp {
     longest.and_then(|period| now.checked_sub(period).ok()).unwrap_or(now)
 }
 
-/// Records the waiting disruptions on the Lease. Postpones those that exceed a budget.
+/// Records the waiting disruptions on the Lease. Postpones disruptions that exceed a budget.
 pub(super) fn record_disruptions(
     cx: &mut Context,
     consolidation: &mut Consolidation,

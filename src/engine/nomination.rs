@@ -430,7 +430,7 @@ pub(super) fn may_untaint(
     latest.is_none()
 }
 
-/// Returns the namespace and labels of a pod. Pods with the same ones are similar.
+/// Returns the namespace and labels of a pod. Pods with the same namespace and labels are similar.
 fn similarity_key(pod: &Pod) -> (&str, &Labels) {
     (&pod.key.namespace, &pod.labels)
 }
@@ -474,9 +474,9 @@ impl OpeningGroup {
         without_removals.wait_until(now).is_some()
     }
 
-    /// Returns until when ready nodes wait for the other nodes of the group. `None` if they do not
-    /// wait. If nodes were untainted one by one, the scheduler would bind pods to nodes that were
-    /// planned for other pods.
+    /// Returns until when ready nodes wait for the other nodes of the group. `None` if the nodes do
+    /// not wait. If nodes were untainted one by one, the scheduler would bind pods to nodes that
+    /// were planned for other pods.
     fn wait_until(&self, now: Timestamp) -> Option<Timestamp> {
         let waits = [
             (self.coming, self.since, TOGETHER_MAX),

@@ -166,8 +166,8 @@ impl Provisioning {
         let mut record = record_in(&cx.state.cluster, pool, "", now, reason, command_id);
         record.origin = cx.state.claim_origin();
         let id = ClaimId::from(claims::new_random_id(cx));
-        // In observe mode nothing is launched, so the same pods are planned repeatedly. They are
-        // reported once.
+        // In observe mode nothing is launched, so the same pods are planned repeatedly. Such pods
+        // are reported once.
         let pods = launch.pods.iter();
         let fresh =
             launch.pods.is_empty() || pods.clone().any(|pod| !self.observed_pods.contains(pod));

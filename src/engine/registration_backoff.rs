@@ -23,7 +23,7 @@ use crate::state::node_claims::NodeClaim;
 use crate::state::unavailable_offerings::Untried;
 
 /// The first wait, or the registration timeout if that is shorter, and the longest wait. Each
-/// failed test node doubles it.
+/// failed test node doubles the wait.
 const WAIT: SignedDuration = SignedDuration::from_mins(2);
 const WAIT_MAX: SignedDuration = SignedDuration::from_hours(1);
 /// The engine forgets a wait this long after its end, if no launch has used it.

@@ -70,7 +70,7 @@ pub(super) struct RegistrationBackoff {
 /// A pool whose nodes do not register.
 #[derive(Clone, Debug)]
 pub(super) struct Failing {
-    /// The hashes of the pool and its node class. The back-off ends if they change.
+    /// The hashes of the pool and its node class. The back-off ends if a hash changes.
     pub(super) hashes: (String, String),
     /// When the first node that did not register was launched.
     pub(super) launched: Timestamp,

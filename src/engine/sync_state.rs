@@ -26,7 +26,7 @@ pub(super) enum SyncPhase {
     OutOfSync {
         /// When the cluster state went out of sync.
         since: Timestamp,
-        /// When it became complete again.
+        /// When the cluster state became complete again.
         complete_since: Option<Timestamp>,
     },
 }

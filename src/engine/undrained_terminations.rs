@@ -101,7 +101,7 @@ fn release_approved_terminations(cx: &mut Context) {
     }
 }
 
-/// Creates an approval request for these claims. `since` is part of its ID.
+/// Creates an approval request for these claims. `since` is part of the ID of the request.
 fn offer_approval(cx: &mut Context, claims: BTreeSet<ClaimId>, since: Timestamp) -> HeldEnds {
     let since = since.as_nanosecond().to_string();
     let parts = claims.iter().map(ClaimId::as_str).chain([since.as_str()]);

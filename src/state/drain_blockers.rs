@@ -30,7 +30,7 @@ pub enum DrainBlocker {
     Ending {
         /// The pod.
         pod: PodKey,
-        /// When it should have terminated.
+        /// When the pod should have terminated.
         until: Timestamp,
         /// Its first finalizers.
         finalizers: Vec<String>,

@@ -102,7 +102,7 @@ fn meets_any(labels: &Requirements, alternatives: &[Requirements]) -> bool {
 }
 
 /// Returns whether a node with these labels satisfies the node selector and affinity of a pod. The
-/// kubelet rejects other pods.
+/// kubelet rejects pods for which this is not the case.
 fn selects_node(pod: &Pod, labels: &Requirements) -> bool {
     let selected = Requirements::from_labels(&pod.node_selector);
     labels.check_compatible(&selected, false).is_ok() && meets_any(labels, &pod.node_affinity)

@@ -58,7 +58,7 @@ pub struct NodeClaim {
     pub devices: Option<BTreeSet<String>>,
     /// Pending pods for which the claim is planned. They are expected on its node for some time.
     pub pods: BTreeSet<PodKey>,
-    /// Why it is disrupted.
+    /// Why the claim is disrupted.
     pub leaving: Option<Reason>,
     /// When its replacement started, before it is disrupted.
     pub replaced_since: Option<Timestamp>,
@@ -184,7 +184,7 @@ pub struct ListingResult {
     pub found: Vec<ClaimId>,
     /// Whether the listing is considered partial because many instances are missing.
     pub partial: bool,
-    /// Whether it contained changes.
+    /// Whether the listing contained changes.
     pub news: bool,
 }
 
@@ -398,7 +398,8 @@ impl NodeClaims {
             Some(Some(_)) | None if !instance.state.is_live() => {}
             None => self.adopt_claim(record, instance, now, outcome),
             Some(None) => self.join_instance(&id, instance),
-            // The first listing may contain only the copy. Later, no instance takes over a claim.
+            // The first listing may contain only the copy. In later listings, no other instance
+            // replaces the instance of a claim.
             Some(Some(current))
                 if !self.agreed && originality_rank(&instance) < originality_rank(current) =>
             {

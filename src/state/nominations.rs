@@ -14,8 +14,8 @@ use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot::NodeRef;
 use crate::state::snapshot_builder::host_of;
 
-/// Pods are expected on a node for this long after its initialization. The scheduler binds them in
-/// this time. Karpenter nominates for twice its longest batch (spec/scheduling.md §1.5).
+/// Pods are expected on a node for this long after its initialization. The scheduler binds the pods
+/// in this time. Karpenter nominates for twice its longest batch (spec/scheduling.md §1.5).
 pub const NOMINATED: SignedDuration = SignedDuration::from_secs(20);
 
 /// A pod without a scheduling result for this long is not in the queue of the scheduler. Such a pod
@@ -62,7 +62,8 @@ impl State {
     }
 
     /// Returns whether the scheduler lags: one of its pods has waited at least `min_delay` for a
-    /// scheduling result, which is still expected. Without lag, it responds within milliseconds.
+    /// scheduling result, which is still expected. Without lag, the scheduler responds within
+    /// milliseconds.
     pub fn is_scheduler_behind(&self, min_delay: SignedDuration, now: Timestamp) -> bool {
         self.objects.untried_pods().any(|(pod, since)| {
             let waits = now.duration_since(since);

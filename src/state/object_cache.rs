@@ -432,7 +432,7 @@ fn has_moved(old: &Pod, new: &Pod) -> bool {
         || old.deleting.is_some() != new.deleting.is_some()
 }
 
-/// Returns whether a change affects the totals. Most pod updates do not.
+/// Returns whether a change affects the totals. Most pod updates do not change the totals.
 fn changes_totals(old: &Pod, new: &Pod) -> bool {
     has_moved(old, new)
         || old.requests != new.requests

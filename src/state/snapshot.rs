@@ -55,12 +55,12 @@ pub struct ExistingNode {
     pub daemons: Vec<(ObjectKey, bool)>,
     /// Host ports in use: protocol, address (empty for all) and port.
     pub host_ports: BTreeSet<(String, String, u16)>,
-    /// Whether it is initialized. Initialized nodes are filled first.
+    /// Whether the node is initialized. Initialized nodes are filled first.
     pub initialized: bool,
     /// Whether the node is filled after other initialized nodes, because it is empty and may be
     /// disrupted.
     pub idle: bool,
-    /// Whether it accepts pods. Otherwise it is being disrupted, cordoned or not managed, but
+    /// Whether the node accepts pods. Otherwise it is being disrupted, cordoned or not managed, but
     /// topology rules include its pods.
     pub open: bool,
 }

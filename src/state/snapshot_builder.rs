@@ -285,7 +285,7 @@ impl State {
         self.price_in(&self.catalog, node, claim)
     }
 
-    /// Returns the price in a given catalog.
+    /// Returns the price of a node in a given catalog.
     pub(super) fn price_in(
         &self,
         catalog: &Catalog,

@@ -106,8 +106,8 @@ pub struct Untried {
     pub until: BTreeMap<Zone, Timestamp>,
     /// The next retry in any zone, while no node has registered. `None` if a retry is allowed now.
     pub all_until: Option<Timestamp>,
-    /// Zones in which a node has registered since. In all other zones one node at a time is
-    /// launched.
+    /// Zones in which a node has registered since the first failure. In all other zones one node at
+    /// a time is launched.
     pub proven: BTreeSet<Zone>,
     /// Deadline of the current retry. [`Timestamp::MIN`] in a plan that may include a retry.
     pub tried: Option<Timestamp>,

@@ -3,7 +3,7 @@
 //!
 //! Pods first fill free capacity, so each removed node saves its full price. When the free capacity
 //! is used up, more removals save little. The savings therefore rise with the removed price and
-//! then flatten. The search looks for this bend.
+//! then flatten. The search looks for the point where the savings flatten.
 
 use std::collections::BTreeMap;
 

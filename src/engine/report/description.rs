@@ -272,7 +272,7 @@ impl<'r> Description<'r> {
         self.activity_as(title, object, text)
     }
 
-    /// Adds a line to the activity log. It is a warning if the log line is one.
+    /// Adds a line to the activity log. The line is a warning if the log line is a warning.
     pub(super) fn activity_as(
         mut self,
         title: &'static str,

@@ -119,9 +119,9 @@ pub struct SeenPod {
 /// The expected outcome of a pending pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PendingPodOutcome {
-    /// Unschedulable in the last plan, for these reasons.
+    /// The pod was unschedulable in the last plan, for these reasons.
     None(Arc<[PoolRejection]>),
-    /// Planned for this node.
+    /// The pod is planned for this node or claim.
     Host(NodeRef),
     /// The pod is part of the next plan.
     Turn,
