@@ -8,9 +8,9 @@
 //! pass: sync ─► interruptions ─► claims ─► due disruptions ─► provisioning ─► consolidation
 //! ```
 //!
-//! [`Engine::run_full_pass`] and [`Engine::decide_changes`] have the order of a pass. It matters:
-//! each step sees what the earlier ones have changed. A function takes the [`Context`] and the
-//! controllers whose state it reads or changes.
+//! [`Engine::run_full_pass`] and [`Engine::decide_changes`] have the order of a pass. The order is
+//! essential: each step sees the changes of the earlier steps. A function takes the [`Context`] and
+//! the controllers whose state it reads or changes.
 
 // Exponential back-off with seeded jitter.
 pub mod backoff;
@@ -28,7 +28,7 @@ pub mod report;
 mod in_flight;
 // State of the synchronization: phase, listings, missing objects.
 mod sync_state;
-// Queue of nodes drained in waves.
+// Queue of nodes whose pods are evicted in waves.
 mod wave_queue;
 // Planned placements of reschedulable pods.
 mod placements;
@@ -72,11 +72,11 @@ mod lease_annotations;
 mod early_binding;
 // Handling of command results.
 mod command_results;
-// Passes: plans to claims and drains.
+// Planning, and execution of plans as claims and drains.
 mod provisioning;
-// Savings lost to unplanned replacement nodes.
+// Savings that are lost because of unplanned new nodes.
 mod consolidation_feedback;
-// When consolidation runs, and how moves start.
+// Times of consolidation, and the start of its disruptions.
 mod consolidation;
 // Nodes without a claim.
 mod garbage_collection;
@@ -312,7 +312,7 @@ impl Engine {
         self.cx.sync.mismatch.as_ref()
     }
 
-    /// Returns what the engine waits for before it decides anything.
+    /// Returns the information that the engine still lacks before it decides anything.
     pub fn missing_information(&self, now: Timestamp) -> Option<String> {
         self.cx.missing_information(now)
     }
@@ -430,7 +430,8 @@ impl Engine {
         wake_for_sync_check(cx, looked, now);
     }
 
-    /// Decides what to disrupt, launch and update. The cluster state is in sync.
+    /// Decides what to disrupt, launch and update. The caller has checked that the cluster state is
+    /// in sync.
     fn decide_changes(&mut self, now: Timestamp) {
         let Self {
             cx,

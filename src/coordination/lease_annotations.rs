@@ -60,7 +60,7 @@ pub struct AnnotatedLease {
 }
 
 /// Reads the ids of [`ACCEPTED`], the last [`ACCEPTED_MAX`] of each kind. Ids of clusters are a
-/// separate kind: they count while instances of the earlier cluster run.
+/// separate kind: they remain valid while instances of the earlier cluster run.
 fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
     let ids: Vec<&str> = text.unwrap_or_default().split_whitespace().collect();
     let (stay, pass): (Vec<&str>, Vec<&str>) =
@@ -71,8 +71,8 @@ fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The value of [`ACCEPTED`] with one more id. Only the last configuration counts: an approved
-/// configuration that was replaced needs approval again.
+/// The value of [`ACCEPTED`] with one more id. Only the last approved configuration is stored: if a
+/// replaced configuration returns, it needs approval again.
 pub fn accepted_with(text: Option<&str>, id: &str) -> String {
     // Only the ids of changes contain no slash.
     let others = accepted_ids(text)
@@ -89,7 +89,7 @@ pub fn pause_key(pool: Option<&PoolName>) -> String {
 /// A pause of voluntary disruption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// When it ends. `None` means on `resume`.
+    /// When it ends. `None` means that only `resume` ends it.
     pub until: Option<Timestamp>,
     /// The reason, as given by the user.
     pub reason: String,
@@ -118,7 +118,7 @@ impl Pause {
         }
     }
 
-    /// Returns whether it is in effect at `now`.
+    /// Returns whether the pause is in effect at `now`.
     pub fn is_active(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| until > now)
     }
@@ -134,7 +134,7 @@ impl fmt::Display for Pause {
     }
 }
 
-/// A node that was disrupted under a rate.
+/// A node whose disruption a rate counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DisruptionRecord {
     /// Its pool.
@@ -148,7 +148,7 @@ pub struct DisruptionRecord {
 /// The state of a cluster in its annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseAnnotations {
-    /// Why the Lease is not known. Then no voluntary disruption is done.
+    /// Why the Lease is not known. In this case no node is disrupted voluntarily.
     pub fault: Option<String>,
     /// Version of the Lease. `None` if the Lease does not exist.
     pub version: Option<String>,
@@ -156,7 +156,7 @@ pub struct LeaseAnnotations {
     pub pauses: BTreeMap<Option<PoolName>, Pause>,
     /// Disrupted nodes, by claim.
     pub let_go: BTreeMap<ClaimId, DisruptionRecord>,
-    /// Why the disrupted nodes are not known. Then rates count as used up.
+    /// Why the disrupted nodes are not known. In this case all rates count as used up.
     pub garbled: Option<String>,
     /// Approved ids.
     pub accepted: BTreeSet<String>,
@@ -238,8 +238,9 @@ impl LeaseAnnotations {
     }
 }
 
-/// Reads [`DISRUPTED_NODES`] and its former name. If hosts of both versions have written, both
-/// lists count, and of two records of a claim the later one. `None` if neither is there.
+/// Reads [`DISRUPTED_NODES`] and its former name. If hosts of both versions have written their
+/// lists, both are used, and of two records of a claim the later one. `None` if neither annotation
+/// exists.
 fn disrupted_nodes(annotations: &Labels) -> Result<Option<DisruptedNodes>, DisruptedNodesError> {
     let mut all: Option<DisruptedNodes> = None;
     for name in [DISRUPTED_NODES_FORMER, DISRUPTED_NODES] {

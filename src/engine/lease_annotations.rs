@@ -1,5 +1,5 @@
-//! Reads and writes annotations on the cluster's Lease. Disruptions counted by a rate are recorded
-//! there, and the record is confirmed before the node is tainted.
+//! Reads and writes annotations on the cluster's Lease. Disruptions that a rate counts are recorded
+//! in an annotation, and the record is confirmed before the node is tainted.
 //!
 //! The Lease is polled and not watched: a pause may take effect half a minute late, and no cluster
 //! state depends on it. Each write names the version that was read, so that two concurrent writers
@@ -52,7 +52,8 @@ pub(super) struct LeaseSync {
 }
 
 impl LeaseSync {
-    /// Records these blocked disruptions as reported. Returns the new ones.
+    /// Records these blocked disruptions as reported. Returns the disruptions that are newly
+    /// blocked.
     pub(super) fn record_blocked_disruptions(
         &mut self,
         blocked: BTreeMap<(PoolName, Reason, &'static str), String>,
@@ -67,7 +68,7 @@ impl LeaseSync {
 }
 
 impl Engine {
-    /// Returns the pools with blocked disruptions, their reasons and what blocks them: the current
+    /// Returns the pools with blocked disruptions, their reasons and their blockers: the current
     /// `Report::Shut` reports.
     pub fn blocked_disruptions(&self) -> impl Iterator<Item = &(PoolName, Reason, &'static str)> {
         self.lease.shut.iter()
@@ -78,7 +79,7 @@ impl Engine {
 pub(super) const UNREAD: &str = "the cluster's Lease has not been read yet";
 
 impl LeaseSync {
-    /// Reads the Lease if it is due.
+    /// Reads the Lease if a read is due.
     pub(super) fn read_lease(&mut self, cx: &mut Context, now: Timestamp) {
         if let Some(read) = self.read
             && now.duration_since(read) > UNREAD_MAX
@@ -169,7 +170,7 @@ fn records_kept_since(cx: &Context, now: Timestamp) -> Timestamp {
     longest.and_then(|period| now.checked_sub(period).ok()).unwrap_or(now)
 }
 
-/// Records the waiting disruptions on the Lease. Postpones those that exceed a budget.
+/// Records the waiting disruptions on the Lease. Postpones disruptions that exceed a budget.
 pub(super) fn record_disruptions(
     cx: &mut Context,
     consolidation: &mut Consolidation,
@@ -190,7 +191,7 @@ pub(super) fn record_disruptions(
         return;
     }
     if lease.busy || lease.stale {
-        // A result without news still matters here.
+        // The next pass must be a full one even if the result changes nothing.
         cx.changed = true;
         return;
     }

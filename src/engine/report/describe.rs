@@ -1,6 +1,6 @@
 //! The table of all reports: their log lines, activity, Kubernetes Events and metrics.
 //!
-//! Reasons of events and names of metrics are Karpenter's if they mean the same
+//! Reasons of events and names of metrics are those of Karpenter if they have the same meaning
 //! (spec/disruption.md §5.2). Other metrics are named `outrigger_*`.
 
 use jiff::SignedDuration;
@@ -113,7 +113,7 @@ impl Report {
                 debug("planned pods for the first time", fields![pods = waited.len()])
                     .metrics(waited.iter().flat_map(both))
             }
-            // Too many for the log. Clocks may differ.
+            // Bound pods are too many for the log. The time may be negative, because clocks differ.
             Self::PodBound(took) => Description::new(None, "", fields![])
                 .metrics([observe(BOUND, (*took).max(SignedDuration::ZERO), &[])]),
             Self::PodStarted(took) => Description::new(None, "", fields![]).metrics([observe(
@@ -448,8 +448,8 @@ impl Report {
     }
 }
 
-/// The counters of a claim that enters a phase, each with how many of the labels pool, zone and
-/// capacity type it has.
+/// Returns the counters that increase when a claim enters a phase. Each number is the count of
+/// labels that the counter has, in the order pool, zone, capacity type.
 fn phase_counters(
     phase: ClaimPhase,
     has_node: bool,

@@ -47,8 +47,8 @@ fn rejections(count: usize) -> Arc<[PoolRejection]> {
     .collect()
 }
 
-/// All examples. Those that concern a pod or a node name the pods `default/p0` to `default/p11`,
-/// the node `node-0` and the claim `claim-0`.
+/// Returns all examples. Examples about a pod or a node name the pods `default/p0` to
+/// `default/p11`, the node `node-0` and the claim `claim-0`.
 pub(crate) fn examples() -> Vec<Report> {
     let mut all = cluster_examples();
     all.extend(claim_examples());

@@ -93,7 +93,7 @@ pub struct Unaccepted {
     pub id: String,
     /// Number of nodes or instances.
     pub nodes: usize,
-    /// Out of this total.
+    /// Number of all nodes or running instances, for comparison.
     pub total: usize,
 }
 
