@@ -55,11 +55,16 @@ pub(super) fn enter_phase(cx: &mut Context, id: &ClaimId, phase: ClaimPhase, now
     let progress = cx.progress.entry(id.clone()).or_default();
     progress.overdue = None;
     let found = phase == ClaimPhase::Registered && is_old && progress.patched.is_none();
-    let drained = before == ClaimPhase::Draining && progress.drain.listing.confirmed.is_some();
+    // A claim whose termination is retried drains again: its drain ends once.
+    let drained = before == ClaimPhase::Draining
+        && phase == ClaimPhase::Terminating
+        && progress.drain.listing.confirmed.is_some()
+        && !std::mem::replace(&mut progress.told_drained, true);
     let asked = progress.asked.filter(|_| phase == ClaimPhase::Gone);
     if let Some((node, asked)) = node.clone().zip(asked) {
         let (took, age) = (now.duration_since(asked), now.duration_since(born));
-        let ending = progress.told_to_end.map(|at| now.duration_since(at));
+        let ended = progress.terminated.unwrap_or(now);
+        let ending = progress.told_to_end.map(|at| ended.duration_since(at));
         cx.outbox.push_report(Report::Ended { node, pool: pool.clone(), took, ending, age });
     }
     let claim = id.clone();

@@ -107,6 +107,7 @@ pub(super) fn disrupt_node(
     }
     let progress = cx.progress.entry(id.clone()).or_default();
     (progress.drain, progress.told_to_end, progress.lingers) = Default::default();
+    progress.told_drained = false;
     progress.asked = Some(now);
     let next = match registered {
         true => ClaimPhase::Draining,

@@ -374,8 +374,12 @@ pub(super) struct ClaimProgress {
     pub(super) told_unguarded: bool,
     /// True if its node did not register in time.
     pub(super) unregistered: bool,
+    /// True if the end of its drain was reported.
+    pub(super) told_drained: bool,
     /// When the termination of its instance was first requested.
     pub(super) told_to_end: Option<Timestamp>,
+    /// When the instance was first listed as terminated.
+    pub(super) terminated: Option<Timestamp>,
     /// When the slow termination of its instance was last reported.
     pub(super) lingers: LogBackoff,
     /// True if its instance may be terminated without a drain and is counted by the safeguard.

@@ -306,6 +306,10 @@ fn terminate_instance(
     if !proven {
         return;
     }
+    cx.progress_of(id).terminated.get_or_insert(now);
+    let Some(claim) = cx.claim(id) else {
+        return;
+    };
     let known = cx.node_of(claim);
     if let Some(patch) = known.and_then(finalizer_removal_patch) {
         // The finalizer kept the Node until this confirmation.

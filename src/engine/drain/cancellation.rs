@@ -92,6 +92,8 @@ pub(in crate::engine) fn cancel_disruption(
     };
     claim.closing_until = closed.and_then(|at| at.checked_add(unseen).ok());
     let evictions = std::mem::take(&mut progress.drain.evictions);
+    // If the Node vanishes later, no deadline and no cancellation of this drain may apply.
+    (progress.drain.period, progress.drain.release) = Default::default();
     claim_steps::cancel_claim_commands(
         cx,
         |command| match command {

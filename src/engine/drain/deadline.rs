@@ -108,12 +108,14 @@ pub(in crate::engine) fn on_drain_timeout(
         OnBlocked::Abort => stays,
         OnBlocked::Force => !period.deadline.is_some_and(|deadline| deadline.forces),
     };
-    if period.cancellation == Cancellation::Pending && !(may && policy != OnBlocked::Force) {
-        // The node has to be disrupted now, for example because it is interrupted. Its evictions
-        // must not wait for the cancellation.
-        cx.progress_of(id).drain.set_cancellation(Cancellation::Possible);
-    }
     let until = claims::condition_deadline(cx, period.began, timeout);
+    let cancels = may && until <= now && policy != OnBlocked::Force;
+    if period.cancellation == Cancellation::Pending && !cancels {
+        // An interruption, a reload or the maximum age has ruled the cancellation out, or the
+        // timeout is later now. The evictions that waited for the cancellation continue.
+        cx.progress_of(id).drain.set_cancellation(Cancellation::Possible);
+        cx.outbox.wake_at(now, "a drain is not cancelled, so its evictions continue");
+    }
     if !may || cx.outbox.waits_until(until, "a node has stayed tainted for too long", now) {
         return false;
     }

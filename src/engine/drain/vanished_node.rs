@@ -8,6 +8,7 @@ use crate::engine::command::Command;
 use crate::engine::context::Context;
 use crate::engine::controllers::Interruptions;
 use crate::engine::drain::eviction;
+use crate::engine::in_flight::Cancellation;
 use crate::engine::sync;
 use crate::engine::undrained_terminations;
 use crate::model::id::{ClaimId, NodeName};
@@ -93,9 +94,14 @@ pub(in crate::engine) fn evict_pods_of_vanished_node(
         .is_some_and(|claim| undrained_terminations::is_termination_approved(cx, claim));
     let is_deleted = cx.sync.gone_nodes.contains(node);
     let may = is_deleted && cx.is_managing() && cx.is_ready() && until > now;
-    may && (accepted || undrained_terminations::is_within_safeguard(cx, id, now))
-        && is_confirmed_missing(cx, id, now)
-        && eviction::evict_pods(cx, id, node, now)
+    let evicts = may
+        && (accepted || undrained_terminations::is_within_safeguard(cx, id, now))
+        && is_confirmed_missing(cx, id, now);
+    if evicts {
+        // A Node that does not exist cannot be kept, so no cancellation holds the evictions up.
+        cx.progress_of(id).drain.set_cancellation(Cancellation::Possible);
+    }
+    evicts && eviction::evict_pods(cx, id, node, now)
 }
 
 /// Returns whether nodes were listed again since a claim's Node was first missing. The Node may
