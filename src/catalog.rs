@@ -192,7 +192,8 @@ impl Catalog {
     /// Returns true if the offerings have fewer values of a label than its `min_values`. All values
     /// of each type count, in whichever zone it is launched.
     pub fn falls_short(&self, wanted: &Requirements, offerings: &[OfferingKey]) -> bool {
-        wanted.iter().any(|(key, requirement)| {
+        let mut limited = wanted.iter().filter(|(_, requirement)| requirement.min_values.is_some());
+        limited.any(|(key, requirement)| {
             let types = offerings.iter();
             let types = types.filter_map(|offering| self.get(offering.instance_type.as_str()));
             let values = types.filter_map(|it| it.requirements.get(key)?.values());

@@ -8,9 +8,9 @@
 //! pass: sync ─► interruptions ─► claims ─► due disruptions ─► provisioning ─► consolidation
 //! ```
 //!
-//! [`Engine::run_full_pass`] and [`Engine::decide_changes`] have the order of a pass. It matters:
-//! each step sees what the earlier ones have changed. A function takes the [`Context`] and the
-//! controllers whose state it reads or changes.
+//! [`Engine::run_full_pass`] and [`Engine::decide_changes`] have the order of a pass. The order is
+//! essential: each step sees the changes of the earlier steps. A function takes the [`Context`] and
+//! the controllers whose state it reads or changes.
 
 // Exponential back-off with seeded jitter.
 pub mod backoff;
@@ -28,7 +28,7 @@ pub mod report;
 mod in_flight;
 // State of the synchronization: phase, listings, missing objects.
 mod sync_state;
-// Queue of nodes drained in waves.
+// Queue of nodes whose pods are evicted in waves.
 mod wave_queue;
 // Planned placements of reschedulable pods.
 mod placements;
@@ -74,11 +74,11 @@ mod sweeps;
 mod early_binding;
 // Handling of command results.
 mod command_results;
-// Passes: plans to claims and drains.
+// Planning, and execution of plans as claims and drains.
 mod provisioning;
-// Savings lost to unplanned replacement nodes.
+// Savings that are lost because of unplanned new nodes.
 mod consolidation_feedback;
-// When consolidation runs, and how moves start.
+// Times of consolidation, and the start of its disruptions.
 mod consolidation;
 // Nodes without a claim.
 mod garbage_collection;
@@ -245,7 +245,8 @@ impl Engine {
         let notes = matches!(result, CommandResult::Lease(_)).then(|| self.cx.state.notes.clone());
         self.on_command_result(id, result, now);
         if let Some(known) = notes {
-            if self.cx.is_ready() && known.has_same_content(&self.cx.state.notes) {
+            let is_awaited = self.cx.state.sweeps.unrecorded;
+            if self.cx.is_ready() && !is_awaited && known.has_same_content(&self.cx.state.notes) {
                 return false;
             }
             self.consolidation.schedule.mark_changed(now);
@@ -314,7 +315,7 @@ impl Engine {
         self.cx.sync.mismatch.as_ref()
     }
 
-    /// Returns what the engine waits for before it decides anything.
+    /// Returns the information that the engine still lacks before it decides anything.
     pub fn missing_information(&self, now: Timestamp) -> Option<String> {
         self.cx.missing_information(now)
     }
@@ -346,7 +347,7 @@ impl Engine {
         let still = !self.cx.changed
             && !command_results::awaits_command_results(&self.cx, now)
             && self.cx.is_ready()
-            && !self.cx.state.sweeps.is_any_due(now);
+            && !sweeps::is_any_due(&self.cx, now);
         if still
             && run_check_only(
                 &mut self.cx,
@@ -433,7 +434,8 @@ impl Engine {
         wake_for_sync_check(cx, looked, now);
     }
 
-    /// Decides what to disrupt, launch and update. The cluster state is in sync.
+    /// Decides what to disrupt, launch and update. The caller has checked that the cluster state is
+    /// in sync.
     fn decide_changes(&mut self, now: Timestamp) {
         let Self {
             cx,
@@ -448,6 +450,7 @@ impl Engine {
             unclaimed,
             memory,
         } = self;
+        sweeps::apply_schedules(cx, now);
         garbage_collection::collect_orphans(cx, early_binding, unclaimed, now);
         unclaimed.adopt_instances(cx, now);
         registration_backoff::exclude_failing_zones(cx, now);
@@ -467,6 +470,7 @@ impl Engine {
         buffer_statuses.write_buffer_statuses(cx, now);
         memory.report_memory(cx, now);
         lease_annotations::record_disruptions(cx, consolidation, lease, now);
+        sweeps::record_sweeps(cx, lease, now);
         fleet.report_disruptions(cx, now);
         undrained_terminations::report_held_terminations(cx, now);
         unclaimed.report_same_instances(cx);

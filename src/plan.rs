@@ -3,7 +3,7 @@
 
 // Snapshot with planned claims included.
 mod projection;
-// Alternative plan that separates spread pods.
+// Alternative plan with at most one pod of each topology spread per node.
 mod separate_spread;
 // Headroom of buffers.
 mod buffers;
@@ -67,7 +67,7 @@ pub struct PlannedTermination {
     pub node: NodeName,
     /// Its pool.
     pub pool: PoolName,
-    /// Why.
+    /// The disruption reason.
     pub reason: Reason,
     /// Its price, if the catalog contains it.
     pub price: Option<Price>,
@@ -96,7 +96,7 @@ impl PlannedTermination {
     }
 }
 
-/// The actions for one cluster now, and the reasons against all others.
+/// The actions for one cluster now, and the reasons why no other action is taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a plan does nothing unless it is carried out"]
 pub struct Plan {
@@ -105,13 +105,13 @@ pub struct Plan {
     pub launches: Vec<NewNodeClaim>,
     /// Pods that fit on existing and in-flight nodes.
     pub placed: Vec<(NodeRef, Vec<PodKey>)>,
-    /// Pods with no answer, and why.
+    /// Unschedulable pods, with the reasons.
     pub unplaced: Vec<UnschedulablePod>,
     /// Nodes to disrupt.
     pub retire: Vec<PlannedTermination>,
     /// Savings of consolidation, with price overlays and per-node cost.
     pub saves: Price,
-    /// Claims of static pools to cancel. None of them has a node.
+    /// Claims of static pools to cancel. None of these claims has a node.
     pub cancel: Vec<ClaimId>,
     /// Kept nodes with their verdicts.
     pub kept: Vec<RetainedNode>,
@@ -312,8 +312,8 @@ pub fn full_plan(state: &State, now: Timestamp) -> Plan {
     plan.launches.extend(weighed.launches);
     let combined = audit::audit(plan.clone(), &snapshot);
     if combined.findings.len() > plan.findings.len() {
-        // Both together exceed limits. Consolidation is evaluated again once the first part is
-        // done.
+        // Provisioning and consolidation together exceed limits. Consolidation is evaluated again
+        // once the other actions of the plan are done.
         plan.launches.truncate(planned);
         return plan;
     }

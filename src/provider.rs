@@ -24,18 +24,19 @@ use crate::model::pool::Reason;
 use crate::model::taint::Taint;
 use crate::model::watched_object::Attachment;
 
-/// A launch of one instance for one claim. Repeating it with the same claim launches nothing more.
+/// A launch of one instance for one claim. A repeated launch of the same claim launches no second
+/// instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// The claim; its id is the client token.
     pub claim: ClaimRecord,
     /// The offerings to launch, cheapest first.
     pub offerings: Vec<OfferingKey>,
-    /// Labels the node registers with.
+    /// Labels with which the node registers.
     pub labels: Labels,
-    /// Taints the node registers with, startup taints and the unregistered taint included.
+    /// Taints with which the node registers, including startup taints and the unregistered taint.
     pub taints: Vec<Taint>,
-    /// Tags for all resources that the launch creates: the claim's and the user's.
+    /// Tags for all resources that the launch creates: those of the claim and those of the user.
     pub tags: Labels,
     /// Resources that its pods request and that a launch template has to provide, such as network
     /// adapters.
@@ -51,15 +52,16 @@ pub struct Launch {
 
 impl Launch {
     /// Returns the offerings for one call, cheapest first: those with the capacity type of the
-    /// cheapest one, without spot offerings that cost more than the cheapest on-demand offering. A
-    /// pool with `min_values` uses all of them. The next plan uses the rest.
-    /// Source: spec/aws.md §5.2, 6; docs/decisions/016-one-call-buys-one-way.md.
+    /// cheapest one, without spot offerings that cost more than the cheapest on-demand offering.
+    /// For a pool with `min_values`, all offerings are returned. Offerings that are not returned
+    /// are left to the next plan. Source: spec/aws.md §5.2, 6;
+    /// docs/decisions/016-one-call-buys-one-way.md.
     pub fn requested_offerings(&self) -> impl Iterator<Item = &OfferingKey> {
         requested_offerings(&self.offerings, self.varied)
     }
 
-    /// Returns the tags of the instance and its resources: the user's, those that EKS and its
-    /// controllers require, and the claim's.
+    /// Returns the tags of the instance and its resources: those of the user, those that EKS and
+    /// its controllers require, and those of the claim.
     pub fn tags_of(cluster: &Cluster, record: &ClaimRecord) -> Labels {
         let mut tags = cluster.tags_of(record.node_class.as_ref());
         if let Some(eks) = &cluster.eks {
@@ -209,7 +211,7 @@ impl FailureKind {
 }
 
 /// The result of a command. Each command has exactly one result. The API server and the fleet
-/// execute commands too, so the results include theirs.
+/// execute commands too, so their results are included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandResult {
     /// `Launch`: the instance, even if an earlier launch of the claim created it.
@@ -220,7 +222,8 @@ pub enum CommandResult {
     Terminating(InstanceState),
     /// `ListInstances`: all instances.
     Instances(Vec<Instance>),
-    /// `Evict`: a PodDisruptionBudget refused it. The message is the API server's, truncated.
+    /// `Evict`: a PodDisruptionBudget refused it. The value is the truncated message of the API
+    /// server.
     EvictRefused(String),
     /// `ListPodsOn`: all pods bound to the node.
     Pods(Vec<Pod>),
@@ -267,20 +270,21 @@ impl CommandResult {
     }
 }
 
-/// A provider notice about an instance. Later variants leave less time.
+/// A provider notice about an instance. The variants are ordered: later ones leave less time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Interruption {
     /// The instance may be interrupted soon.
     Rebalance,
-    /// Its host is scheduled for maintenance.
+    /// The machine that hosts the instance is scheduled for maintenance.
     Maintenance,
-    /// Its capacity reservation reclaims it.
+    /// The capacity reservation of the instance reclaims it.
     Reservation,
-    /// It is a spot instance that is interrupted in two minutes.
+    /// The instance is a spot instance that is interrupted in two minutes.
     Spot,
-    /// It is being stopped or terminated.
+    /// The instance is being stopped or terminated.
     Stopping,
-    /// Its status checks fail: its pods are not awaited.
+    /// The status checks of the instance fail. The instance is terminated without waiting for its
+    /// pods.
     Failed,
 }
 

@@ -7,7 +7,7 @@ pub mod unavailable_offerings;
 pub mod selectors;
 // The read-only input of decisions.
 pub mod snapshot;
-// Bound pods, by what matters to topology.
+// Bound pods, grouped by the properties that topology rules use.
 mod bound_pods;
 // Requests of the pods of a node.
 mod node_usage;
@@ -33,7 +33,7 @@ pub mod cluster_identity;
 mod reschedulable_pods;
 // Free capacity of existing and in-flight nodes.
 pub mod node_capacity;
-// State to snapshot.
+// Builds snapshots from the state.
 pub mod snapshot_builder;
 // Which pods are expected on which nodes.
 pub mod nominations;
@@ -43,7 +43,7 @@ pub mod what_if;
 pub mod early_binding;
 // Occurrences of sweeps, and the nodes that they found.
 pub mod sweeps;
-// What blocks the disruption of a node: PDBs, annotations, pods.
+// Blockers of the disruption of a node: PDBs, annotations, pods.
 pub mod disruption_blockers;
 // Candidates for disruption.
 pub mod candidates;
@@ -51,7 +51,7 @@ pub mod candidates;
 pub mod drain_blockers;
 // Totals for status and metrics.
 pub mod stats;
-// Why a pod is or is not pending.
+// Why a pod is pending, or why it is not.
 pub mod pod_status;
 // Fixtures for tests of the state.
 #[cfg(test)]
@@ -80,10 +80,11 @@ use crate::state::sweeps::Sweeps;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 use crate::state::watch_health::WatchHealth;
 
-/// State of one cluster. Only its engine modifies it.
+/// State of one cluster. Only the engine of the cluster modifies this state.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// The configuration in force; overlays count once [`Self::apply_configuration`] sets it.
+    /// The configuration in force. Its price overlays apply once [`Self::apply_configuration`] has
+    /// set it.
     pub cluster: Arc<Cluster>,
     /// Instance types and prices of the provider, including reserved capacity of all node classes;
     /// set by [`Self::apply_catalog`].
@@ -110,13 +111,14 @@ pub struct State {
     pub declared: Option<Vec<BufferObject>>,
     /// Nodes whose capacity a buffer uses, with the name of the buffer, as last planned.
     pub held: BTreeMap<NodeName, String>,
-    /// Pools in consolidation back-off, with its end.
+    /// Pools in consolidation back-off, with the end of the back-off.
     pub resting: BTreeMap<PoolName, Timestamp>,
     /// Nodes recently launched to save cost, with the end of their protection.
     pub fresh: BTreeMap<NodeName, Timestamp>,
     /// Disruptions by a changed configuration that wait for approval.
     pub unaccepted: Option<PendingApproval>,
-    /// The catalog without reserved capacity of node classes. `None` if there is none.
+    /// The catalog without reserved capacity of node classes. `None` if no node class has reserved
+    /// capacity.
     catalog_without_reservations: Option<Arc<Catalog>>,
     classes: Classes,
     /// Catalogs of pools with node classes and price overlays. They are cached, because snapshots
@@ -181,8 +183,8 @@ impl State {
         self.add_reserved_capacity();
     }
 
-    /// Updates the supply of node classes. Pools of a class plan with its supply. Pools of a class
-    /// that is not ready or unknown to the provider plan nothing.
+    /// Updates the supply of node classes. Nodes of a pool are planned with the supply of its
+    /// class. No node is planned for a class that is not ready or unknown to the provider.
     pub fn apply_class_supplies(&mut self, classes: Arc<ClassSupplies>) {
         self.classes.set_supplies(classes);
         self.add_reserved_capacity();
@@ -224,13 +226,13 @@ impl State {
         self.overlaid.get(pool.as_str()).is_some()
     }
 
-    /// Expects pods on a node until a time.
+    /// Records that pods are expected on a node until a time.
     pub fn nominate(&mut self, node: NodeName, until: Timestamp) {
         let known = self.nominated.entry(node).or_insert(until);
         *known = (*known).max(until);
     }
 
-    /// Until when pods are expected on a node.
+    /// Returns until when pods are expected on a node.
     pub fn nominated_until(&self, node: &NodeName) -> Option<Timestamp> {
         self.nominated.get(node).copied()
     }

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use super::args::SocketArguments;
 use super::success_or;
 use crate::cli::cluster_notes::cluster_notes;
-use crate::engine::views::status::{ClusterStatus, PoolStatus, SweepStatus};
+use crate::engine::views::status::{ClusterStatus, PoolStatus, SweepFindings, SweepStatus};
 use crate::host::clock;
 use crate::host::text::bounded_line;
 use crate::runtime::control::STATUS;
@@ -121,12 +121,13 @@ fn write_cluster(out: &mut String, cluster: &ClusterStatusResponse, now: Timesta
 
 /// Describes the scheduled sweeps of one kind.
 fn describe_sweep(sweep: &SweepStatus) -> String {
-    let SweepStatus { found, disrupted, blocked, .. } = sweep;
-    let last = sweep.last.map_or("not run yet".to_owned(), |at| {
-        format!("last at {at}, found {found} ({disrupted} disrupted, {blocked} blocked)")
+    let last = sweep.last.map_or("not run yet".to_owned(), |at| format!("last at {at}"));
+    let found = sweep.found.map_or(String::new(), |found| {
+        let SweepFindings { disrupted, blocked } = found;
+        format!(", found {} ({disrupted} disrupted, {blocked} blocked)", disrupted + blocked)
     });
     let next = sweep.next.map_or("never".to_owned(), |at| format!("at {at}"));
-    format!("sweep {}: {last}, next {next}", bounded_line(&sweep.kind))
+    format!("sweep {}: {last}{found}, next {next}", bounded_line(&sweep.kind))
 }
 
 fn pool_table(pools: &[PoolStatus]) -> Table {

@@ -3,7 +3,7 @@
 //! A host compares only time spans of its own clock. A Lease expires when this host has seen it
 //! unchanged for its duration. A holder acts for a shorter span, counted from before the request of
 //! its last renewal: [`ACTS`] and [`LASTS`] are as in Kubernetes controllers (client-go,
-//! `leaderelection`). Why: docs/decisions/028-leader-election.md.
+//! `leaderelection`). The reasons are in docs/decisions/028-leader-election.md.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::model::id::ClusterName;
 /// Duration of a Lease without renewal.
 pub const LASTS: Duration = Duration::from_secs(15);
 
-/// How long a holder acts without renewal. Requests that it has sent by then complete or fail
-/// before [`LASTS`] is over.
+/// How long a holder acts without renewal. Requests that the holder has sent by then complete or
+/// fail before [`LASTS`] is over.
 pub const ACTS: Duration = Duration::from_secs(10);
 
 /// Interval at which the holder renews its Lease and other hosts read it.
@@ -26,9 +26,9 @@ const LASTS_MAX: Duration = Duration::from_mins(5);
 /// The holder fields of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseHolder {
-    /// The host that holds it; empty if none does.
+    /// The host that holds the Lease. Empty if no host does.
     pub holder: String,
-    /// Renewal time by the clock of the holder. Only changes of this value count.
+    /// Renewal time by the clock of the holder. Only changes of this value are evaluated.
     pub renewed: String,
     /// The requested duration.
     pub lasts: Duration,
@@ -41,7 +41,7 @@ pub enum LeaseOwner {
     Free,
     /// This host.
     Mine,
-    /// Another host, for this long unless renewed.
+    /// Another host. Its Lease expires after this time unless it renews the Lease.
     Theirs(Duration),
 }
 
@@ -91,15 +91,15 @@ impl LeaseObserver {
 /// State of the Lease of one cluster of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseStatus {
-    /// It has not been read yet.
+    /// The Lease has not been read yet.
     Unknown,
-    /// Its API server does not respond, or no host may hold its Lease.
+    /// The API server of the cluster does not respond, or no host may hold its Lease.
     Unreachable,
-    /// No host holds it.
+    /// No host holds the Lease.
     Free,
-    /// This host holds it.
+    /// This host holds the Lease.
     Mine,
-    /// This other host holds it.
+    /// This other host holds the Lease.
     Theirs(String),
 }
 
@@ -108,9 +108,9 @@ pub fn host_of(holder: &str) -> &str {
     holder.split_once('/').map_or(holder, |(host, _)| host)
 }
 
-/// The cluster that this host requests, if clusters are led individually: the first cluster of the
-/// host with the most clusters, if that host has at least two more than this host. A smaller
-/// difference would only swap the hosts.
+/// Returns the cluster that this host requests, if each cluster is led separately. It is the first
+/// cluster of the host that leads the most clusters, which must be at least two more than this host
+/// leads. With a smaller difference, the handover would only swap the roles of the two hosts.
 pub fn cluster_to_request(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&ClusterName> {
     let (mine, others) = led_clusters(company)?;
     let most_led = others.into_values().max_by_key(Vec::len)?;
@@ -144,8 +144,8 @@ fn led_clusters(
     Some((mine, others))
 }
 
-/// Returns whether a host may hold the Lease of a reachable cluster in a group. The holder of the
-/// first reachable cluster, by name, acquires the other clusters of the group. All other hosts
+/// Returns whether a host may hold the Lease of a reachable cluster in a group. The host that leads
+/// the first reachable cluster, by name, acquires the other clusters of the group. All other hosts
 /// release them.
 pub fn may_hold(cluster: &ClusterName, company: &BTreeMap<ClusterName, LeaseStatus>) -> bool {
     let mut places = company.iter();
@@ -159,9 +159,9 @@ pub fn may_hold(cluster: &ClusterName, company: &BTreeMap<ClusterName, LeaseStat
 /// Why a leader hands a cluster over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartingReason {
-    /// Another host requested it.
+    /// Another host requested the cluster.
     Asked,
-    /// This host requested it, but its engine does not decide.
+    /// This host requested the cluster, but its engine makes no decisions.
     Unfit,
 }
 

@@ -5,8 +5,9 @@
 //! (RFC 3339) or `always`, a space, and the reason. `outrigger.dev/disrupted-nodes` lists the nodes
 //! that were disrupted, and when: `v1`, then `CLAIM SECOND REASON POOL` for each, separated by
 //! semicolons. An invalid value blocks whatever it might have blocked. `outrigger.dev/accepted`
-//! contains the approved ids. `outrigger.dev/sweeps` has the last sweep of each kind: `v1`, then
-//! `KIND SECOND` and `all`, or the claims of the nodes that it found, separated by semicolons.
+//! contains the approved ids. `outrigger.dev/sweeps` has the last sweep of each kind:
+//! `v1`, then `KIND SECOND SCHEDULE ran`, or `new` in place of `ran` before the first sweep, and `*`
+//! or the claims of the nodes that it found, separated by semicolons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -36,12 +37,16 @@ pub const ACCEPTED: &str = "outrigger.dev/accepted";
 /// The annotation with the last sweep of each kind.
 pub const SWEEPS: &str = "outrigger.dev/sweeps";
 
-/// Maximum number of claims in [`SWEEPS`]. After a restart, nodes beyond it wait for the next
-/// sweep.
-const SWEPT_CLAIMS_MAX: usize = 500;
+/// Maximum number of claims of one kind in [`SWEEPS`]. After a restart, nodes beyond it wait for
+/// the next sweep.
+const SWEPT_CLAIMS_MAX: usize = 250;
 
 /// The word of [`SWEEPS`] for a sweep that has not completed.
-const ALL: &str = "all";
+const ALL: &str = "*";
+
+/// The words of [`SWEEPS`] for a schedule with and without a sweep so far.
+const RAN: &str = "ran";
+const NEW: &str = "new";
 
 /// The last sweep of each kind.
 pub type SweepRecords = BTreeMap<SweepKind, SweepRecord>;
@@ -75,7 +80,7 @@ pub struct AnnotatedLease {
 }
 
 /// Reads the ids of [`ACCEPTED`], the last [`ACCEPTED_MAX`] of each kind. Ids of clusters are a
-/// separate kind: they count while instances of the earlier cluster run.
+/// separate kind: they remain valid while instances of the earlier cluster run.
 fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
     let ids: Vec<&str> = text.unwrap_or_default().split_whitespace().collect();
     let (stay, pass): (Vec<&str>, Vec<&str>) =
@@ -86,8 +91,8 @@ fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The value of [`ACCEPTED`] with one more id. Only the last configuration counts: an approved
-/// configuration that was replaced needs approval again.
+/// The value of [`ACCEPTED`] with one more id. Only the last approved configuration is stored: if a
+/// replaced configuration returns, it needs approval again.
 pub fn accepted_with(text: Option<&str>, id: &str) -> String {
     // Only the ids of changes contain no slash.
     let others = accepted_ids(text)
@@ -104,7 +109,7 @@ pub fn pause_key(pool: Option<&PoolName>) -> String {
 /// A pause of voluntary disruption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// When it ends. `None` means on `resume`.
+    /// When it ends. `None` means that only `resume` ends it.
     pub until: Option<Timestamp>,
     /// The reason, as given by the user.
     pub reason: String,
@@ -133,7 +138,7 @@ impl Pause {
         }
     }
 
-    /// Returns whether it is in effect at `now`.
+    /// Returns whether the pause is in effect at `now`.
     pub fn is_active(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| until > now)
     }
@@ -149,7 +154,7 @@ impl fmt::Display for Pause {
     }
 }
 
-/// A node that was disrupted under a rate.
+/// A node whose disruption a rate counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DisruptionRecord {
     /// Its pool.
@@ -163,7 +168,7 @@ pub struct DisruptionRecord {
 /// The state of a cluster in its annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseAnnotations {
-    /// Why the Lease is not known. Then no voluntary disruption is done.
+    /// Why the Lease is not known. In this case no node is disrupted voluntarily.
     pub fault: Option<String>,
     /// Version of the Lease. `None` if the Lease does not exist.
     pub version: Option<String>,
@@ -171,7 +176,7 @@ pub struct LeaseAnnotations {
     pub pauses: BTreeMap<Option<PoolName>, Pause>,
     /// Disrupted nodes, by claim.
     pub let_go: BTreeMap<ClaimId, DisruptionRecord>,
-    /// Why the disrupted nodes are not known. Then rates count as used up.
+    /// Why the disrupted nodes are not known. In this case all rates count as used up.
     pub garbled: Option<String>,
     /// Approved ids.
     pub accepted: BTreeSet<String>,
@@ -200,7 +205,7 @@ impl LeaseAnnotations {
         notes.version = Some(lease.version.clone());
         let accepted = lease.annotations.get(ACCEPTED).map(String::as_str);
         notes.accepted = accepted_ids(accepted).map(str::to_owned).collect();
-        let sweeps = lease.annotations.get(SWEEPS).and_then(|text| parse_sweeps(text));
+        let sweeps = lease.annotations.get(SWEEPS).map(|text| parse_sweeps(text));
         notes.sweeps = sweeps.unwrap_or_default();
         for (key, text) in &lease.annotations {
             let pool = match key.strip_prefix(PAUSE_POOL) {
@@ -258,8 +263,9 @@ impl LeaseAnnotations {
     }
 }
 
-/// Reads [`DISRUPTED_NODES`] and its former name. If hosts of both versions have written, both
-/// lists count, and of two records of a claim the later one. `None` if neither is there.
+/// Reads [`DISRUPTED_NODES`] and its former name. If hosts of both versions have written their
+/// lists, both are used, and of two records of a claim the later one. `None` if neither annotation
+/// exists.
 fn disrupted_nodes(annotations: &Labels) -> Result<Option<DisruptedNodes>, DisruptedNodesError> {
     let mut all: Option<DisruptedNodes> = None;
     for name in [DISRUPTED_NODES_FORMER, DISRUPTED_NODES] {
@@ -279,40 +285,50 @@ fn disrupted_nodes(annotations: &Labels) -> Result<Option<DisruptedNodes>, Disru
 
 /// The value of [`SWEEPS`].
 pub fn sweeps_text(records: &SweepRecords) -> String {
-    let mut left = SWEPT_CLAIMS_MAX;
     let mut text = VERSION.to_owned();
     for (kind, record) in records {
-        text += &format!(";{} {}", kind.as_str(), record.at.as_second());
+        let (kind, second) = (kind.as_str(), record.done_until.as_second());
+        let ran = if record.ran { RAN } else { NEW };
+        text += &format!(";{kind} {second} {} {ran}", record.schedule);
         match &record.scope {
             SweepScope::None => {}
             SweepScope::All => text += &format!(" {ALL}"),
             SweepScope::Claims(claims) => {
-                let stored = claims.iter().take(left);
+                let words = claims.iter().filter(|claim| is_word(claim.as_str()));
+                let stored = words.take(SWEPT_CLAIMS_MAX);
                 text.extend(stored.map(|claim| format!(" {claim}")));
-                left = left.saturating_sub(claims.len());
             }
         }
     }
     text
 }
 
-/// Reads the value of [`SWEEPS`]. `None` if it is invalid.
-fn parse_sweeps(text: &str) -> Option<SweepRecords> {
+/// Returns whether a claim id can be stored in a list. Ids are read from tags.
+fn is_word(id: &str) -> bool {
+    !id.is_empty() && id != ALL && !id.contains([' ', ';'])
+}
+
+/// Reads the value of [`SWEEPS`]. Records that are invalid, or of kinds that this version does not
+/// know, are skipped.
+fn parse_sweeps(text: &str) -> SweepRecords {
     let mut parts = text.trim_end_matches(';').split(';');
-    parts.next().filter(|version| *version == VERSION)?;
-    let records = parts.map(|part| {
+    if parts.next() != Some(VERSION) {
+        return SweepRecords::new();
+    }
+    let record = |part: &str| {
         let mut fields = part.split(' ');
         let kind = SweepKind::parse(fields.next()?)?;
-        let at = Timestamp::from_second(fields.next()?.parse().ok()?).ok()?;
+        let done_until = Timestamp::from_second(fields.next()?.parse().ok()?).ok()?;
+        let (schedule, ran) = (fields.next()?.to_owned(), fields.next()? == RAN);
         let claims: Vec<&str> = fields.take(SWEPT_CLAIMS_MAX).collect();
         let scope = match claims.as_slice() {
             [] => SweepScope::None,
             [word] if *word == ALL => SweepScope::All,
             claims => SweepScope::Claims(claims.iter().map(|id| ClaimId::from(*id)).collect()),
         };
-        Some((kind, SweepRecord { at, scope }))
-    });
-    records.collect()
+        Some((kind, SweepRecord { done_until, schedule, ran, scope }))
+    };
+    parts.filter_map(record).collect()
 }
 
 /// The disrupted nodes by claim.

@@ -1,31 +1,31 @@
 //! Decides whether another autoscaler is active, by the Lease that its leader holds.
 //!
-//! As with our own Lease, only spans of time count, never the times in the Lease:
+//! As with Outrigger's Lease, only measured time spans are compared, never the times in the Lease:
 //! docs/decisions/031-adoption.md.
 
 use std::time::Duration;
 
 use crate::coordination::leader_election::{LASTS, LeaseHolder, LeaseObserver, LeaseOwner};
 
-/// The other autoscaler is inactive once its Lease had no holder for this long. For a shorter time
-/// it has none when a replica takes over, or when its only pod is recreated.
+/// The other autoscaler is inactive once its Lease had no holder for this long. For a shorter time,
+/// the Lease has no holder when a replica takes over, or when the only pod is recreated.
 pub const FREE: Duration = Duration::from_secs(60);
 
 /// Activity of the other autoscaler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AutoscalerActivity {
-    /// Not known before the next reading.
+    /// Not known before the next read of the Lease.
     #[default]
     Unknown,
     /// Not known, because the API server does not respond.
     Unseen,
-    /// It is inactive.
+    /// The other autoscaler is inactive.
     Gone,
-    /// It is active, or was so within [`FREE`].
+    /// The other autoscaler is active, or was active within [`FREE`].
     Goes,
 }
 
-/// One Lease over several readings. Times are spans since any one moment.
+/// The state of one Lease over several reads. Times are spans since an arbitrary moment.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
     candidate: LeaseObserver,
@@ -33,14 +33,14 @@ pub struct Watched {
     last: Option<LeaseHolder>,
     /// When it was last read.
     read: Option<Duration>,
-    /// Since when it has had no holder, if it had one before.
+    /// Since when the Lease has had no holder, if it had one before.
     free: Option<Duration>,
     held: bool,
     work: AutoscalerActivity,
 }
 
 impl Watched {
-    /// Records that the API server did not respond. The last state counts for [`LASTS`].
+    /// Records that the API server did not respond. The last state remains valid for [`LASTS`].
     pub fn on_read_failure(&mut self, now: Duration) -> AutoscalerActivity {
         if self.read.is_none_or(|read| now.saturating_sub(read) > LASTS) {
             self.work = AutoscalerActivity::Unseen;
@@ -48,8 +48,8 @@ impl Watched {
         self.work
     }
 
-    /// Records the Lease, or its absence. `old` means that its renewal time is long ago, which
-    /// counts once two readings find it unchanged.
+    /// Records the Lease, or its absence. `old` means that its renewal time is long ago. This is
+    /// evaluated once two reads have found the Lease unchanged.
     pub fn on_lease_read(
         &mut self,
         hold: Option<LeaseHolder>,

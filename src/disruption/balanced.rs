@@ -1,8 +1,8 @@
 //! The `balanced` consolidation policy: compares the savings of a consolidation with the disruption
 //! it causes.
 //!
-//! For each pool, the share of its cost that is saved is compared with the share of its disruption
-//! cost that is spent. Source: spec/disruption.md §2.
+//! For each pool, the saved fraction of its cost is compared with the fraction of its disruption
+//! cost that the consolidation causes. Source: spec/disruption.md §2.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::model::id::PoolName;
 use crate::model::pool::Consolidation;
 use crate::state::candidates::{Candidate, DisruptionView};
 
-/// Highest ratio of the disruption share to the cost share. At this value, replacing all nodes at
-/// half their cost is just approved.
+/// Highest ratio of the disruption fraction to the cost fraction. With this value, a replacement of
+/// all nodes that halves their cost is just approved.
 const DISRUPTION_MAX: f64 = 2.0;
 
 /// Relative rounding error of price sums.
@@ -58,9 +58,9 @@ impl<'a> Balance<'a> {
         self.totals.contains_key(&candidate.pool)
     }
 
-    /// Returns whether removing these nodes together is worth its disruption in each of their
-    /// pools. The savings, in $/h, are attributed to pools in proportion to the cost of their
-    /// nodes.
+    /// Returns whether the savings of removing these nodes together justify the disruption in each
+    /// of their pools. The savings, in $/h, are attributed to pools in proportion to the cost of
+    /// their nodes.
     pub fn approves<'b>(
         &self,
         nodes: impl IntoIterator<Item = &'b Candidate<'b>>,

@@ -18,8 +18,8 @@ use crate::state::candidates::{Candidate, DisruptionView};
 /// Budget for pools that are no longer configured: the default budget.
 static REMOVED_POOL: [Budget; 1] = [Budget::new(BudgetNodes::Percent(10))];
 
-/// Remaining budget while nodes are disrupted one after another. A disrupted node counts for all
-/// reasons, independent of its own reason. Source: spec/disruption.md §1.6.
+/// Remaining budget while nodes are disrupted one after another. A disrupted node counts against
+/// the budgets of all reasons, not only of its own reason. Source: spec/disruption.md §1.6.
 #[derive(Clone, Debug)]
 pub struct Budgets<'a> {
     disruption_view: &'a DisruptionView<'a>,
@@ -50,7 +50,7 @@ impl<'a> Budgets<'a> {
             counts.disrupted += count;
         }
         for candidate in &disruption_view.candidates {
-            // Nodes that are not initialized do not count.
+            // Budgets do not count nodes that are not initialized.
             if candidate.initialized.is_some() {
                 let counts = pools.entry(candidate.pool.clone()).or_default();
                 counts.total += 1;
@@ -73,13 +73,13 @@ impl<'a> Budgets<'a> {
         }
     }
 
-    /// Returns the number of nodes of the cluster that count for budgets, and how many of them are
+    /// Returns the number of nodes of the cluster that budgets count, and how many of them are
     /// being disrupted or not ready.
     pub fn total_and_disrupted(&self) -> (usize, usize) {
         (self.cluster.total, self.cluster.disrupted)
     }
 
-    /// Returns the same numbers for each pool.
+    /// Returns these two numbers for each pool.
     pub fn total_and_disrupted_by_pool(&self) -> BTreeMap<PoolName, (usize, usize)> {
         let pools = self.pools.iter();
         pools.map(|(pool, counts)| (pool.clone(), (counts.total, counts.disrupted))).collect()
@@ -90,7 +90,7 @@ impl<'a> Budgets<'a> {
         self.gone.contains(&candidate.node.name)
     }
 
-    /// Disrupts a node if its budgets allow it. Otherwise returns the verdict.
+    /// Records the disruption of a node if its budgets allow it. Otherwise returns the verdict.
     pub fn try_acquire(
         &mut self,
         candidate: &Candidate<'_>,
@@ -104,8 +104,8 @@ impl<'a> Budgets<'a> {
         Ok(())
     }
 
-    /// Disrupts a node that already counts as disrupted, if rates, pauses and maintenance windows
-    /// allow it. Otherwise returns the verdict.
+    /// Records the disruption of a node that already counts as disrupted, if rates, pauses and
+    /// maintenance windows allow it. Otherwise returns the verdict.
     pub fn try_acquire_leaving(
         &mut self,
         id: &ClaimId,
@@ -131,7 +131,7 @@ impl<'a> Budgets<'a> {
             let counts = self.pools.entry(candidate.pool.clone()).or_default();
             counts.disrupted -= less;
             self.cluster.disrupted -= less;
-            // An earlier recorded disruption still counts.
+            // Rates still count an earlier recorded disruption.
             let id = id_of(candidate);
             match self.disruption_view.let_go.get(&id).cloned() {
                 Some(before) => self.let_go.insert(id, before),
@@ -235,7 +235,8 @@ impl<'a> Budgets<'a> {
         cools.map(|(until, after)| Verdict::CoolDown { until, after })
     }
 
-    /// The budgets of a pool, its cluster and the fleet, with the disruptions that count for each.
+    /// The budgets of a pool, its cluster and the fleet, with the disruptions that each of these
+    /// levels counts.
     fn budget_levels(
         &self,
         budgets: &'a [Budget],
@@ -246,8 +247,8 @@ impl<'a> Budgets<'a> {
         [(RuleScope::Pool, budgets, counts), (RuleScope::Cluster, cluster, self.cluster)]
     }
 
-    /// Returns the tightest exhausted budget, if any. `at_once` selects whether concurrent
-    /// disruptions count in addition to rates.
+    /// Returns the tightest exhausted budget, if any. `at_once` selects whether limits on
+    /// concurrent disruptions are checked in addition to rates.
     fn exhausted_budget(
         &self,
         budgets: &'a [Budget],
@@ -310,7 +311,7 @@ impl<'a> Budgets<'a> {
         Some((allowed, verdict))
     }
 
-    /// Returns the disruption times that count for a rate, without the given node: repeated
+    /// Returns the disruption times that a rate counts, without those of the given node: repeated
     /// disruptions of one node count once.
     fn disruptions_within(
         &self,
@@ -372,7 +373,8 @@ fn closes_after(budget: &Budget, now: Timestamp) -> Option<Timestamp> {
     budget.during.as_ref()?.closes_after(now)
 }
 
-/// Returns when an exhausted budget allows more: at `back`, or when the budget is no longer active.
+/// Returns when an exhausted budget allows more disruptions: at `back`, or when the budget is no
+/// longer active.
 fn allows_more_at(back: Timestamp, budget: &Budget, now: Timestamp) -> Timestamp {
     closes_after(budget, now).map_or(back, |closes| back.min(closes))
 }

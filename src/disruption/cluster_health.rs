@@ -6,7 +6,7 @@
 use crate::model::cluster::UNREADY_MIN;
 use crate::state::candidates::{DisruptionView, NodeHealth};
 
-/// Returns the number of nodes that are not ready, if it is too high.
+/// Returns the number of nodes that are not ready, if this number is too high.
 pub fn excess_unready(disruption_view: &DisruptionView<'_>) -> Option<NodeHealth> {
     let NodeHealth { unready, total } = disruption_view.health;
     let max_unready = disruption_view.cluster.safeguards.max_unready.nodes_of(total);

@@ -17,7 +17,7 @@ use crate::state::candidates::{Candidate, DisruptionView};
 const SOON: SignedDuration = SignedDuration::from_hours(1);
 
 /// Returns the nodes that the configuration makes due: drifted by configuration, of a removed pool,
-/// surplus, or expired only by the new lifetime. Drift of discovered resources does not count.
+/// surplus, or expired only because of the new lifetime. Drift of discovered resources is ignored.
 pub fn newly_due<'a>(
     disruption_view: &'a DisruptionView<'a>,
     now: Timestamp,
@@ -34,7 +34,8 @@ pub fn newly_due<'a>(
     all.map(|candidate| candidate.node.name.clone()).collect()
 }
 
-/// Returns whether a node is expired by the configuration of its pool and not by its tags.
+/// Returns whether a node is expired according to the configuration of its pool, but not according
+/// to its tags.
 fn expires_by_pool(candidate: &Candidate<'_>, cluster: &Cluster, now: Timestamp) -> bool {
     let Some(record) = candidate.claim.map(|claim| &claim.record) else {
         return false;

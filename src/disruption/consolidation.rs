@@ -50,7 +50,8 @@ use crate::state::what_if::WhatIf;
 pub struct ConsolidationAction {
     /// The nodes.
     pub nodes: Vec<NodeName>,
-    /// New nodes for their pods. Each offering of them is cheaper than the removed nodes.
+    /// New nodes for the pods of the removed nodes. Each offering of a new node is cheaper than the
+    /// removed nodes.
     pub claims: Vec<NewNodeClaim>,
     /// Pods that move to existing nodes.
     pub placed: Vec<(NodeRef, Vec<PodKey>)>,
@@ -61,7 +62,8 @@ pub struct ConsolidationAction {
 /// Minimum relative price reduction of replacements.
 const CHEAPER_MIN: f64 = 0.03;
 
-/// Search effort: planned pods per movable pod. A small set of nodes counts for this share of all.
+/// Maximum search effort: planned pods per movable pod. The second value is the minimum effort that
+/// is counted for a small set of nodes.
 const EFFORT_MAX: f64 = 1.0;
 const EFFORT_MIN: f64 = 0.125;
 
@@ -302,8 +304,8 @@ impl<'a> Search<'_, 'a> {
     }
 
     /// Returns how many of the nodes, most wasteful first, must be removed for nearly all possible
-    /// savings, with the plan if known. `None` if nothing can be saved. `savings_of_all` are
-    /// those of removing all.
+    /// savings, with the plan if known. `None` if nothing can be saved. `savings_of_all` are the
+    /// savings of removing all nodes.
     fn min_sufficient_removal(
         &self,
         candidates: &[RemovalCandidate<'_>],
@@ -317,8 +319,8 @@ impl<'a> Search<'_, 'a> {
         let total_pods = pods_on(candidates);
         let mut evaluated_pods = 0.0;
         let mut known: Option<(usize, RemovalOutcome)> = None;
-        // If all wasted capacity is filled, its cost is saved. A set that is not approved for all
-        // nodes may still be approved for those.
+        // At most the cost of all wasted capacity can be saved. The `balanced` policy may approve
+        // the nodes needed for that even if it does not approve the removal of all nodes.
         let mut nodes = candidates.iter();
         let is_balanced = nodes.any(|node| self.balance.is_balanced(node.candidate));
         let first = match search.smallest_sufficient() {
@@ -350,8 +352,8 @@ impl<'a> Search<'_, 'a> {
 
     /// Returns the nodes to remove and the plan for their pods, without nodes whose removal saves
     /// nothing. Nodes that will be removed later accept no pods, so that no pod moves twice, unless
-    /// that prevents all savings. The known outcome is for all nodes. Also returns the nodes that
-    /// may not be replaced.
+    /// that prevents all savings. The known outcome is that of removing all of `to_remove`. Also
+    /// returns the nodes that may not be replaced.
     fn drop_unprofitable(
         &self,
         to_remove: &[RemovalCandidate<'_>],
@@ -458,7 +460,7 @@ impl<'a> Search<'_, 'a> {
     }
 
     /// Returns the offerings of a claim that make the whole replacement cheaper than the removed
-    /// nodes, whichever is launched. `None` if there are too few.
+    /// nodes, whichever of them is launched. `None` if there are too few such offerings.
     fn replacement_offerings(
         &self,
         to_remove: &[&RemovalCandidate<'_>],
@@ -480,7 +482,7 @@ impl<'a> Search<'_, 'a> {
     /// Returns the maximum price of a claim.
     fn max_price(&self, claim: &NewNodeClaim, outcome: &RemovalOutcome) -> f64 {
         let total = outcome.before * (1.0 - CHEAPER_MIN);
-        // If all replacements are free, the price is not limited.
+        // If all replacements cost nothing, the price is not limited.
         let share = match outcome.after > 0.0 {
             true => self.price_of(claim) / outcome.after,
             false => 1.0,
@@ -533,7 +535,8 @@ fn total_request(pods: &[(Size, u64)], amount: fn(&Size) -> i64) -> f64 {
     each.sum::<f64>().max(1.0)
 }
 
-/// Returns the share of one pod of the total requested cpu or memory, whichever is higher.
+/// Returns the fraction of the total requested cpu or memory that one pod requests, whichever is
+/// higher.
 fn request_share(size: &Size, cpu: f64, memory: f64) -> f64 {
     let share = (as_float(size.0) / cpu).max(as_float(size.1) / memory);
     share.max(1e-9)

@@ -1,8 +1,8 @@
 //! Tracks whether consolidations achieve their savings, and puts a pool in back-off if they do not.
 //!
 //! A plan predicts where pods fit, but kube-scheduler decides where they are bound. If it
-//! repeatedly binds them elsewhere, new nodes are launched for the moved pods, the planned nodes
-//! are wasted, and the next consolidation tries to remove them.
+//! repeatedly binds them to other nodes, new nodes are launched for the moved pods, the planned
+//! nodes are wasted, and the next consolidation tries to remove them.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,14 +10,14 @@ use jiff::{SignedDuration, Timestamp};
 const TOGETHER: SignedDuration = SignedDuration::from_mins(10);
 
 /// Back-off of a pool after its last consolidation, for one, two and more unprofitable rounds in a
-/// row. After the last one, only a changed cluster makes consolidation profitable.
+/// row. After three such rounds, only a changed cluster makes consolidation profitable.
 const RESTS: [SignedDuration; 3] = [
     SignedDuration::from_mins(10),
     SignedDuration::from_hours(1),
     SignedDuration::from_hours(7 * 24),
 ];
 
-/// Highest share of the expected savings that may be lost.
+/// Highest fraction of the expected savings that may be lost.
 pub const LOST_MAX: f64 = 0.5;
 
 /// Result of the last consolidations of one pool.

@@ -28,7 +28,7 @@ const SETTLED_AFTER: SignedDuration = SignedDuration::from_hours(1);
 /// The cause of drift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriftReason {
-    /// Its pool is not configured any more.
+    /// The pool of the node is no longer configured.
     PoolGone,
     /// The pool changed after the launch.
     Pool,
@@ -41,7 +41,7 @@ pub enum DriftReason {
 }
 
 impl DriftReason {
-    /// Returns the name used in logs and plans: Karpenter's name, if it has one.
+    /// Returns the name used in logs and plans: the name in Karpenter, if Karpenter has this cause.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::PoolGone => "NodePoolRemoved",
@@ -137,12 +137,12 @@ impl<'a> DriftReference<'a> {
     }
 }
 
-/// Returns whether hashes drifted from a recorded hash.
+/// Returns whether the current hashes differ from a recorded hash in a way that counts as drift.
 fn has_drifted(hashes: Hashes, recorded: Option<&str>) -> bool {
     recorded.is_some_and(|recorded| hashes.change_since(recorded) == Change::Drifted)
 }
 
-/// Returns when a node was created, by its claim or its Node.
+/// Returns the creation time of the claim or, without a claim, of the Node.
 fn created_at(candidate: &Candidate<'_>) -> Option<Timestamp> {
     let claim = candidate.claim.map(|claim| claim.record.created);
     claim.or(candidate.node.created)
@@ -212,7 +212,7 @@ pub fn select_drifted<'a>(
             None => pool_independent_verdict(candidate, Reason::Drifted),
         });
         let against = against
-            .or_else(|| sweep_verdict(disruption_view, candidate, Reason::Drifted))
+            .or_else(|| sweep_verdict(disruption_view, candidate, Reason::Drifted, now))
             .or_else(|| rooms.verdict_against(disruption_view, candidate));
         match against.map_or_else(|| budgets.try_acquire(candidate, Reason::Drifted), Err) {
             Ok(()) => {

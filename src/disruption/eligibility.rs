@@ -5,12 +5,13 @@ use jiff::Timestamp;
 use crate::disruption::verdict::Verdict;
 use crate::model::id::NodeName;
 use crate::model::pool::{Disruption, Pool, Reason};
+use crate::model::sweep::SweepKind;
 use crate::state::candidates::{Candidate, DisruptionView};
 use crate::state::what_if::WhatIf;
 
-/// Returns the verdict that keeps a node for every reason that is not forceful. Blockers of pods do
-/// not count if the node has its full termination grace period. The minimum age does not count for
-/// expiry.
+/// Returns the verdict that keeps a node from disruption for every reason that is not forceful.
+/// Blockers of pods are ignored if the node has its full termination grace period. The minimum age
+/// does not apply to expiry.
 pub fn retaining_verdict(
     candidate: &Candidate<'_>,
     pool: Option<&Pool>,
@@ -29,13 +30,20 @@ pub fn sweep_verdict(
     disruption_view: &DisruptionView<'_>,
     candidate: &Candidate<'_>,
     reason: Reason,
+    now: Timestamp,
 ) -> Option<Verdict> {
+    let sweep = SweepKind::of_reason(reason)?;
+    let sweeps = disruption_view.sweeps?;
     let claim = candidate.claim.map(|claim| &claim.record.id);
-    let (sweep, progress) = disruption_view.sweeps.awaited_by(claim, reason)?;
-    Some(Verdict::AwaitsSweep { sweep, at: progress.next() })
+    if !disruption_view.cluster.sweeps.contains_key(&sweep) || sweeps.permits(sweep, claim) {
+        return None;
+    }
+    let next = sweeps.get(sweep).and_then(|progress| progress.next());
+    Some(Verdict::AwaitsSweep { sweep, at: next.filter(|at| *at > now) })
 }
 
-/// Returns the verdict that keeps a node independent of its pool, or if the pool no longer exists.
+/// Returns the verdict that keeps a node regardless of the settings of its pool, which may no
+/// longer exist.
 pub fn pool_independent_verdict(candidate: &Candidate<'_>, reason: Reason) -> Option<Verdict> {
     if candidate.node.deleting.is_some() {
         return Some(Verdict::Deleted);
@@ -69,7 +77,7 @@ pub fn recent_change_verdict(
     (until > now).then_some(Verdict::RecentlyChanged { until })
 }
 
-/// Returns nodes that accept no pods from consolidated nodes. They are still within their
+/// Returns nodes that accept no pods from consolidated nodes. These nodes are still within their
 /// `consolidate_after` (spec/disruption.md §1.5), or a buffer needs their capacity, which would be
 /// launched again and then consolidated again.
 pub fn closed_nodes<'a>(
@@ -77,8 +85,8 @@ pub fn closed_nodes<'a>(
     field: &WhatIf<'_>,
     now: Timestamp,
 ) -> Vec<&'a NodeName> {
-    // Pods of nodes that are disrupted anyway may be placed on these nodes. Otherwise new nodes
-    // would be launched for them.
+    // Pods of nodes that are disrupted in any case may be placed on these nodes. Otherwise new
+    // nodes would be launched for them.
     if field.snapshot.pending.iter().any(|pod| pod.node.is_some()) {
         return Vec::new();
     }
@@ -86,8 +94,8 @@ pub fn closed_nodes<'a>(
     waits.chain(disruption_view.held.keys()).collect()
 }
 
-/// Returns when the next node accepts moved pods again. The node itself may be kept for a different
-/// reason.
+/// Returns when the next node accepts moved pods again. This node may itself be kept for a
+/// different reason.
 pub fn next_reopening(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Option<Timestamp> {
     recently_changed_nodes(disruption_view, now).map(|(_, until)| until).min()
 }

@@ -1,6 +1,6 @@
-//! Finds expired nodes. Each node expires slightly early by its own share of the lifetime, so that
-//! nodes launched in the same hour do not all expire together. Nodes beyond their maximum age are
-//! disrupted despite any blocker.
+//! Finds expired nodes. Each node expires slightly early, by its own fraction of the lifetime, so
+//! that nodes launched in the same hour do not all expire together. Nodes beyond their maximum age
+//! are disrupted despite any blocker.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,7 +13,7 @@ use crate::model::pool::{Pool, Reason};
 use crate::model::template_hash::spread_below;
 use crate::state::candidates::{Candidate, DisruptionView};
 
-/// Highest share of the lifetime, in per cent, by which a node expires early.
+/// Highest percentage of the lifetime by which a node expires early.
 const SOONER_PER_CENT: u64 = 10;
 
 /// Returns when the node of a claim expires, or `None` if it never does.
@@ -21,7 +21,8 @@ pub fn claim_expiry(record: &ClaimRecord) -> Option<Timestamp> {
     expiry_of(record.id.as_str(), record.created, record.expire_after?)
 }
 
-/// Returns when a candidate expires: by its claim, or by its pool if only its Node is known.
+/// Returns when a candidate expires, according to its claim or, if only its Node is known, to its
+/// pool.
 pub fn candidate_expiry(candidate: &Candidate<'_>, pool: &Pool) -> Option<Timestamp> {
     if let Some(claim) = candidate.claim {
         return claim_expiry(&claim.record);
@@ -73,7 +74,7 @@ pub fn select_expired<'a>(
         }
         let pool = disruption_view.cluster.pool(candidate.pool.as_str());
         match retaining_verdict(candidate, pool, Reason::Expired, now)
-            .or_else(|| sweep_verdict(disruption_view, candidate, Reason::Expired))
+            .or_else(|| sweep_verdict(disruption_view, candidate, Reason::Expired, now))
             .map_or_else(|| budgets.try_acquire(candidate, Reason::Expired), Err)
         {
             Ok(()) => leave.push(candidate),

@@ -21,15 +21,15 @@ named_enum! {
     pub enum InstanceDrift {
         /// The node class changed after the launch.
         NodeClass => "NodeClassDrift",
-        /// The node class resolves to a different image for its type.
+        /// The node class resolves to a different image for the instance type.
         Image => "AMIDrift",
-        /// Its security groups differ from those of the class.
+        /// The security groups of the instance differ from those of the class.
         SecurityGroups => "SecurityGroupDrift",
-        /// The class does not select its subnet.
+        /// The class does not select the subnet of the instance.
         Subnet => "SubnetDrift",
-        /// The class does not select its reservation.
+        /// The class does not select the reservation of the instance.
         Reservation => "CapacityReservationDrift",
-        /// It is not in the placement group of the class.
+        /// The instance is not in the placement group of the class.
         PlacementGroup => "PlacementGroupDrift",
     }
 }
@@ -85,7 +85,8 @@ fn has_other_image(instance: &Instance, facts: &InstanceFacts, class: &ClassCata
     known && facts.image.is_some() && facts.image.as_ref() != class.images.get(name)
 }
 
-/// Compares the security groups. Groups that a user attached manually count, too (spec §10, 6).
+/// Compares the security groups. Groups that a user attached manually are compared, too (spec §10,
+/// 6).
 fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
     let groups: BTreeSet<&String> =
         resolved.security_groups.iter().map(|security_group| &security_group.id).collect();

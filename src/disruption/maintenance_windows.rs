@@ -1,14 +1,14 @@
 //! Evaluates maintenance windows: whether disruption may start now, and when the next window opens.
 //!
-//! Each set of rules (of a pool, of its cluster) must agree. If a set has windows that allow, one
-//! of them must be open. No window that forbids may be open.
+//! Each set of rules (of a pool, of its cluster) must agree. If a set has windows that allow
+//! disruption, one of them must be open. No window that forbids disruption may be open.
 
 use jiff::Timestamp;
 
 use crate::model::pool::{Maintenance, Reason, applies_to_reason};
 
 /// Number of window changes to search for the next opening, enough for years of weekends. Rules
-/// that do not allow disruption within them count as never allowing it.
+/// that do not allow disruption within this number count as never allowing it.
 const CHANGES_MAX: usize = 1_000;
 
 /// Returns whether disruption for this reason may start at `now`.

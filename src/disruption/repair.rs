@@ -15,14 +15,14 @@ use crate::model::pool::{BudgetNodes, Reason, RepairPolicy};
 use crate::state::candidates::{Candidate, DisruptionView};
 use crate::state::disruption_blockers::DisruptionBlocker;
 
-/// If more nodes of a pool are unhealthy, the nodes may not be the cause.
+/// If a higher percentage of a pool is unhealthy, the cause may be outside the nodes.
 const BROKEN_MAX: BudgetNodes = BudgetNodes::Percent(20);
 
 /// Highest number of unhealthy nodes of a cluster that are replaced at a time.
 const AT_ONCE: usize = 10;
 
-/// Returns a verdict if too many nodes of the pool are unhealthy (at least `least`), or too many of
-/// the cluster are being repaired.
+/// Returns a verdict if too many nodes of the pool are unhealthy (more than `least`), or if too
+/// many nodes of the cluster are being replaced.
 pub(crate) fn repair_safeguard(
     broken: usize,
     total: usize,
@@ -49,20 +49,21 @@ pub fn due_at(node: &Node, policies: &[RepairPolicy]) -> Option<Timestamp> {
     due.min()
 }
 
-/// Keeps a broken node if another Node has the same providerID.
+/// Returns the verdict that keeps a broken node, if another Node has the same providerID.
 fn shared_instance_verdict(candidate: &Candidate<'_>) -> Option<Verdict> {
     let blocker = candidate.blocker.as_ref()?;
     matches!(blocker, DisruptionBlocker::SameInstance(_)).then(|| Verdict::Blocked(blocker.clone()))
 }
 
-/// Returns the unhealthy nodes to replace, longest due first, and the verdicts for the others.
+/// Returns the unhealthy nodes to replace, longest due first, and the verdicts for the other
+/// unhealthy nodes.
 pub fn select_unhealthy<'a>(
     disruption_view: &'a DisruptionView<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
 ) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
     let defaults = RepairPolicy::default_policies();
-    // All unhealthy nodes count, including nodes that became unhealthy just now or are being
+    // All unhealthy nodes are counted, including nodes that became unhealthy just now or are being
     // disrupted.
     let mut pools: BTreeMap<&PoolName, (usize, usize)> = BTreeMap::new();
     let going = disruption_view.going.iter();

@@ -1,6 +1,7 @@
 //! Selects the surplus nodes of a static pool.
 //!
-//! Source: spec/scheduling.md §3.3. Budgets do not apply, because the user lowered the number.
+//! Source: spec/scheduling.md §3.3. Budgets do not apply, because the user lowered the number of
+//! nodes.
 
 use crate::model::claim::ClaimPhase;
 use crate::model::id::ClaimId;
@@ -9,8 +10,9 @@ use crate::state::candidates::{Candidate, DisruptionView};
 
 /// Returns the surplus nodes to disrupt, and the claims to cancel.
 ///
-/// Claims without an instance or Node come first, then nodes without blockers before others, each
-/// by disruption cost. Among equals, nodes that are not initialized come first, then the oldest.
+/// Claims without an instance or Node come first, then nodes without blockers, then nodes with
+/// blockers. Each group is ordered by disruption cost. Among equals, nodes that are not initialized
+/// come first, then the oldest.
 pub fn select_surplus<'a>(
     disruption_view: &'a DisruptionView<'a>,
 ) -> (Vec<&'a Candidate<'a>>, Vec<ClaimId>) {
@@ -40,7 +42,8 @@ fn select_beyond<'a>(
     coming.sort_unstable();
     for (phase, claim) in coming.into_iter().take(excess) {
         excess -= 1;
-        // The result of the launch is unknown: there may be an instance. It is considered later.
+        // The result of the launch is unknown: there may be an instance. The claim is considered
+        // later.
         if phase != ClaimPhase::Launching {
             cancel.push(claim);
         }
@@ -54,7 +57,7 @@ fn select_beyond<'a>(
     retire.extend(nodes.into_iter().take(excess));
 }
 
-/// Returns the disruption cost of a node. Expected pods count like running pods.
+/// Returns the disruption cost of a node. Expected pods have the same cost as running pods.
 fn disruption_cost(candidate: &Candidate<'_>) -> f64 {
     candidate.cost.max(if candidate.nominated { 2.0 } else { 1.0 })
 }

@@ -29,34 +29,34 @@ named_enum! {
 /// The reason why a node is not disrupted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Verdict {
-    /// It is not initialized.
+    /// The node is not initialized.
     #[error("not initialized")]
     NotInitialized,
-    /// Pods run on it.
+    /// Pods run on the node.
     #[error("not empty: {pods} pod(s) running")]
     InUse {
-        /// How many.
+        /// Number of these pods.
         pods: usize,
     },
-    /// Pods are nominated for it.
+    /// Pods are nominated for the node.
     #[error("nominated for pending pods")]
     Nominated,
-    /// A capacity buffer uses its free capacity.
+    /// A capacity buffer uses the free capacity of the node.
     #[error("reserved for capacity buffer {0}")]
     Buffer(String),
-    /// Its pool does not consolidate.
+    /// Consolidation is turned off in the pool of the node.
     #[error("consolidation is disabled in its pool")]
     Never,
-    /// Its pool consolidates only empty nodes.
+    /// The pool consolidates only empty nodes.
     #[error("its pool consolidates only empty nodes")]
     EmptyOnly,
-    /// It is empty, which is a different reason.
+    /// The node is empty, which is a different disruption reason.
     #[error("empty, not underutilized")]
     Empty,
-    /// Its price is unknown.
+    /// The price of the node is unknown.
     #[error("its price is unknown")]
     PriceUnknown,
-    /// A pod cannot be scheduled elsewhere.
+    /// A pod of the node cannot be scheduled elsewhere.
     #[error("pod {pod} cannot be scheduled elsewhere")]
     NoPlace {
         /// The pod.
@@ -72,7 +72,7 @@ pub enum Verdict {
         /// The pod.
         pod: PodKey,
     },
-    /// Moving its pods elsewhere saves too little.
+    /// Moving the pods of the node elsewhere saves too little.
     #[error(
         "it costs {:.4} $/h; moving its pods elsewhere saves too little",
         .price.usd_per_h()
@@ -81,7 +81,7 @@ pub enum Verdict {
         /// The price of the node.
         price: Price,
     },
-    /// Too few cheaper instance types fit its pods.
+    /// Too few cheaper instance types fit the pods of the node.
     #[error(
         "it costs {:.4} $/h; too few cheaper instance types fit its pods",
         .price.usd_per_h()
@@ -99,7 +99,7 @@ pub enum Verdict {
         /// The price of the node.
         price: Price,
     },
-    /// Its utilization is not below the threshold of its pool.
+    /// The utilization of the node is not below the threshold of its pool.
     #[error("utilization of {used} % is not below the threshold of its pool, {least} %")]
     AboveUtilizationThreshold {
         /// Utilization of cpu or memory, in per cent.
@@ -107,43 +107,43 @@ pub enum Verdict {
         /// The threshold in per cent.
         least: u32,
     },
-    /// Its pool is static.
+    /// The pool of the node is static.
     #[error("its pool is static")]
     Static,
-    /// Its pool is not configured any more.
+    /// The pool of the node is no longer configured.
     #[error("its pool is not configured")]
     NoPool,
     /// Pods were added or removed recently.
     #[error("pods changed recently; not a candidate before {until}")]
     RecentlyChanged {
-        /// When the time is over.
+        /// When the node may become a candidate again.
         until: Timestamp,
     },
-    /// It is below the minimum age of its pool.
+    /// The node is below the minimum age of its pool.
     #[error("below the minimum age of its pool until {until}")]
     TooYoung {
-        /// When it will be old enough.
+        /// When the node will be old enough.
         until: Timestamp,
     },
-    /// It or one of its pods blocks disruption.
+    /// The node or one of its pods blocks disruption.
     #[error("{0}")]
     Blocked(DisruptionBlocker),
-    /// Its static pool has surplus nodes, which are terminated first.
+    /// The static pool of the node has surplus nodes, which are terminated first.
     #[error("its static pool has surplus nodes, which are terminated first")]
     TooMany,
-    /// A replacement would exceed the limits of its pool.
+    /// A replacement would exceed the limits of the pool.
     #[error("the limits of its pool do not allow a replacement")]
     Limits,
     /// Too many nodes of the cluster are not ready.
     #[error("{} of {} nodes in the cluster are not ready", .0.unready, .0.total)]
     Health(NodeHealth),
-    /// It is unhealthy and may recover.
+    /// The node is unhealthy and may recover.
     #[error("it may still recover until {until}")]
     Recovering {
-        /// When it is replaced.
+        /// When the node is replaced.
         until: Timestamp,
     },
-    /// Too many nodes of its pool are unhealthy to replace one.
+    /// So many nodes of the pool are unhealthy that none is replaced.
     #[error("{broken} of {total} nodes in its pool are unhealthy, too many to replace them")]
     Broken {
         /// Number of unhealthy nodes.
@@ -165,30 +165,30 @@ pub enum Verdict {
     ApprovalPending {
         /// The ID to approve.
         id: String,
-        /// Share of the nodes of the cluster that it would disrupt, in per cent.
+        /// Percentage of the nodes of the cluster that the new configuration would disrupt.
         percent: usize,
     },
-    /// Its Node object is being deleted.
+    /// The Node object is being deleted.
     #[error("its Node object is being deleted")]
     Deleted,
-    /// It is already being disrupted for this reason.
+    /// The node is already being disrupted for this reason.
     #[error("already being disrupted: {}", .0.as_str())]
     Leaving(Reason),
-    /// It waits for its replacements.
+    /// The node waits for its replacements.
     #[error("to be disrupted once its replacements are ready")]
     Replaced,
-    /// It has no NodeClaim of Outrigger.
+    /// The node has no NodeClaim of Outrigger.
     #[error("not managed by Outrigger")]
     Unmanaged,
     /// A cool-down after a different change in the cluster.
     #[error("in back-off until {until}, after {after}")]
     CoolDown {
-        /// When the time is over.
+        /// The end of the cool-down.
         until: Timestamp,
         /// The change.
         after: &'static str,
     },
-    /// Its pool or cluster is paused.
+    /// A user has paused the pool or the cluster.
     #[error(fmt = write_paused)]
     Paused {
         /// The scope of the pause.
@@ -201,7 +201,7 @@ pub enum Verdict {
     /// The Lease of the cluster cannot be read, so it is unknown whether disruption is allowed.
     #[error("{0}")]
     LeaseUnreadable(String),
-    /// Its pool or cluster schedules sweeps for the reason, and none has found the node yet.
+    /// Its cluster has scheduled sweeps for the reason, and none has found the node yet.
     #[error(fmt = write_awaits_sweep)]
     AwaitsSweep {
         /// The kind of sweep.
@@ -209,7 +209,7 @@ pub enum Verdict {
         /// When it runs next. `None` if that is not known.
         at: Option<Timestamp>,
     },
-    /// Outside maintenance windows.
+    /// No maintenance window allows disruption now.
     #[error(fmt = write_window)]
     Window {
         /// When the next window opens. `None` if none is found.
@@ -220,11 +220,11 @@ pub enum Verdict {
     Budget {
         /// The scope of the budget.
         of: RuleScope,
-        /// The rate, if it allows no further disruption now.
+        /// The rate of the budget, if the rate allows no further disruption now.
         rate: Option<Rate>,
-        /// Number of nodes that it allows at a time, or within the period of the rate.
+        /// Number of nodes that the budget allows at a time, or within the period of the rate.
         allowed: usize,
-        /// When it allows more at the latest. `None` if that depends on other nodes.
+        /// The latest time at which the budget allows more. `None` if that depends on other nodes.
         opens: Option<Timestamp>,
     },
 }

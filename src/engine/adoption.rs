@@ -1,5 +1,5 @@
-//! Adoption of nodes that Karpenter launched for configured pools. In observe mode they count as
-//! claims. In manage mode their instances are tagged as Outrigger's.
+//! Adoption of nodes that Karpenter launched for configured pools. In observe mode these nodes
+//! count as claims. In manage mode the engine adds Outrigger's tags to their instances.
 //!
 //! The reasons and checks are in docs/decisions/031-adoption.md.
 
@@ -33,7 +33,8 @@ const ADOPTIONS_MAX: usize = 16;
 const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(60);
 
 impl AdoptionAttempt {
-    /// Returns the time of the next attempt, if it is not due now.
+    /// Returns the earliest time of the next attempt to tag the instance, if the attempt has to
+    /// wait.
     fn next_attempt(&self) -> Option<Timestamp> {
         let listed_by = self.done.and_then(|at| at.checked_add(SHOWN_MAX).ok());
         listed_by.or(self.retry.next_attempt())
@@ -41,7 +42,7 @@ impl AdoptionAttempt {
 }
 
 impl AdoptionController {
-    /// Returns whether a listing should show an instance as Outrigger's soon.
+    /// Returns whether an instance was tagged and no listing shows its new tags yet.
     pub(super) fn awaits_listing(&self) -> bool {
         self.nodes.values().any(|node| node.done.is_some())
     }
@@ -62,8 +63,8 @@ impl Unclaimed {
             };
             return;
         }
-        // Karpenter finishes the startup of its nodes. Under Outrigger they would hit the startup
-        // timeouts.
+        // Karpenter finishes the startup of its nodes. If Outrigger adopted them earlier, its
+        // startup timeouts could expire.
         let adoptable = cx.state.adoptable_nodes().filter(|node| node.is_initialized());
         let adoptable: BTreeMap<&NodeName, &Node> =
             adoptable.map(|node| (&node.name, node)).collect();
@@ -181,8 +182,8 @@ pub(super) fn count_adoptable(cx: &mut Context, now: Timestamp) {
     }
 }
 
-/// Returns whether a Karpenter pod runs, regardless of the location of its Lease. Its chart
-/// sets the label.
+/// Returns whether a Karpenter pod runs, regardless of the location of its Lease. The Helm chart of
+/// Karpenter sets the label.
 fn runs_karpenter(cx: &Context) -> bool {
     cx.state.objects.pods.values().any(|pod| {
         let name = pod.labels.get("app.kubernetes.io/name").map(String::as_str);
@@ -197,7 +198,7 @@ fn adoption_of(cx: &Context, node: &Node, now: Timestamp) -> Option<Adoption> {
     let instance = node.instance_id()?;
     let offering = OfferingKey::from_labels(&node.labels)?;
     let created = node.created.unwrap_or(now);
-    // The client token is the same at each attempt. It is never used for a launch.
+    // Each attempt has the same client token, which no launch uses.
     let cluster = &cx.state.cluster;
     let mut claim = record_in(cluster, pool, instance, created, ADOPTED, ADOPTED);
     claim.origin = cx.state.claim_origin();

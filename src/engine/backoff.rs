@@ -5,16 +5,16 @@ use jiff::{SignedDuration, Timestamp};
 
 /// First wait.
 const FIRST_MS: i64 = 500;
-/// Doubling stops here: 500 ms × 2^7 is 64 s.
+/// Maximum number of doublings of the wait: 500 ms × 2^7 is 64 s.
 const DOUBLINGS_MAX: u32 = 7;
 
-/// First and longest wait of an eviction. Source: spec/disruption.md §4.4.
+/// First and longest wait before an eviction is retried. Source: spec/disruption.md §4.4.
 const EVICTION_MS: (i64, i64) = (100, 10_000);
 
 /// Time until a denied request is tried again: an operator may have granted the permission.
 const DENIED_FOR: SignedDuration = SignedDuration::from_mins(5);
 
-/// Returns the time after a wait, or the latest time if there is none.
+/// Returns the time after a wait, or [`Timestamp::MAX`] if the sum overflows.
 pub(super) fn time_after(at: Timestamp, wait: SignedDuration) -> Timestamp {
     at.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
@@ -73,7 +73,7 @@ impl Backoff {
         self.at.is_none_or(|at| at <= now)
     }
 
-    /// Returns the time of the next attempt, if one failed.
+    /// Returns the time of the next attempt, if an attempt has failed.
     pub fn next_attempt(&self) -> Option<Timestamp> {
         self.at
     }

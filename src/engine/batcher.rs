@@ -15,27 +15,28 @@ const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 /// The batch window.
 #[derive(Clone, Debug, Default)]
 pub struct PodBatcher {
-    /// Pending pods. The time is when a pod was first seen, until it is planned.
+    /// Pending pods. The value is the time at which a pod was first seen, or `None` once the pod
+    /// was planned.
     known: BTreeMap<PodKey, Option<Timestamp>>,
     opened: Option<Timestamp>,
     last_new: Option<Timestamp>,
     last_round: Option<Timestamp>,
-    /// When unschedulable pods are planned again, if earlier than usual.
+    /// When unschedulable pods are planned again, if this is earlier than after the usual interval.
     again: Option<Timestamp>,
     closes: Closes,
 }
 
-/// When an open window closes. Its maximum duration applies in all cases.
+/// When an open batch window closes. The maximum duration of the window applies in all cases.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Closes {
     /// After the idle time without a new pod.
     #[default]
     WhenIdle,
-    /// After its maximum duration: the scheduler has not tried all pods yet, so more may become
-    /// pending.
+    /// After the maximum duration: the scheduler has not tried all pods yet, so more pods may
+    /// become pending.
     AtMax,
-    /// After the idle time since it opened: instances are being interrupted, and their replacements
-    /// must be launched before their pods stop.
+    /// After the idle time, counted from the opening: instances are being interrupted, and their
+    /// replacements must be launched before their pods stop.
     Soon,
 }
 
@@ -89,7 +90,7 @@ impl PodBatcher {
         }
     }
 
-    /// Plans unschedulable pods at `at`, if not earlier.
+    /// Schedules the next plan of unschedulable pods for `at`, unless it is scheduled earlier.
     pub fn plan_again_at(&mut self, at: Timestamp) {
         self.again = Some(self.again.map_or(at, |again| again.min(at)));
     }

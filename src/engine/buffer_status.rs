@@ -43,7 +43,7 @@ pub(super) struct BufferStatuses {
     written: BTreeMap<ObjectKey, WrittenStatus>,
     /// Back-off after a failed update.
     retry: Backoff,
-    /// True if the permission to write them is denied.
+    /// True if the permission to write statuses is denied.
     pub(super) denied: Denied,
 }
 
@@ -127,8 +127,8 @@ impl BufferStatuses {
         }
     }
 
-    /// Returns the status that an object should have, if it differs. `None` before its capacity is
-    /// planned, or if its current status is invalid.
+    /// Returns the status that an object should have, if its current status differs. `None` before
+    /// its capacity is planned, or if its current status is invalid.
     fn needed_status(&self, object: &BufferObject, now: Timestamp) -> Option<BufferStatus> {
         let before = object.status.as_ref()?;
         let room = match &object.buffer {
@@ -214,7 +214,8 @@ pub(super) fn apply_buffers(
     }
 }
 
-/// Returns why the pods of a buffer are unknown: its workload has none.
+/// Returns the message that the pod template of a buffer is unknown because its workload has no
+/// pods.
 fn unknown_shape_message(buffer: &Buffer) -> String {
     let workload = buffer.scalable.as_ref();
     let name = workload.map(|workload| format!("{}/{}", workload.namespace, workload.name));

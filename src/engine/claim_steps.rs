@@ -1,4 +1,4 @@
-//! Steps of claims: how they are sent, and what a failed or cancelled step changes.
+//! Sends the steps of claims, and handles failed and cancelled steps.
 
 use jiff::Timestamp;
 
@@ -55,11 +55,16 @@ pub(super) fn enter_phase(cx: &mut Context, id: &ClaimId, phase: ClaimPhase, now
     let progress = cx.progress.entry(id.clone()).or_default();
     progress.overdue = None;
     let found = phase == ClaimPhase::Registered && is_old && progress.patched.is_none();
-    let drained = before == ClaimPhase::Draining && progress.drain.listing.confirmed.is_some();
+    // A claim whose termination is retried drains again: its drain ends once.
+    let drained = before == ClaimPhase::Draining
+        && phase == ClaimPhase::Terminating
+        && progress.drain.listing.confirmed.is_some()
+        && !std::mem::replace(&mut progress.told_drained, true);
     let asked = progress.asked.filter(|_| phase == ClaimPhase::Gone);
     if let Some((node, asked)) = node.clone().zip(asked) {
         let (took, age) = (now.duration_since(asked), now.duration_since(born));
-        let ending = progress.told_to_end.map(|at| now.duration_since(at));
+        let ended = progress.terminated.unwrap_or(now);
+        let ending = progress.told_to_end.map(|at| ended.duration_since(at));
         cx.outbox.push_report(Report::Ended { node, pool: pool.clone(), took, ending, age });
     }
     let claim = id.clone();
@@ -162,8 +167,8 @@ pub(super) fn on_launch_failed(cx: &mut Context, id: &ClaimId, kind: FailureKind
     cx.outbox.push_report(Report::ClaimRenewed { claim, next });
 }
 
-/// Cancels the matching queued steps, evictions and bindings of claims. Each one counts as
-/// failed, and the engine decides again.
+/// Cancels the matching queued steps, evictions and bindings of claims. Each cancelled command
+/// counts as failed, and the engine decides again.
 pub(super) fn cancel_claim_commands(
     cx: &mut Context,
     which: impl Fn(&Command) -> bool,
@@ -212,8 +217,8 @@ pub(super) fn on_step_withdrawn(
     }
 }
 
-/// Handles the result of an eviction. While the pod exists the eviction is repeated at growing
-/// intervals, and the watch shows when it succeeds.
+/// Handles the result of an eviction. While the pod exists, the eviction is repeated at growing
+/// intervals. The watch shows when the pod is gone.
 pub(super) fn on_eviction_result(
     cx: &mut Context,
     id: &ClaimId,
@@ -242,8 +247,8 @@ pub(super) fn on_eviction_result(
     }
 }
 
-/// Handles a failed listing of attachments. If the permission is missing, it is reported and
-/// the termination does not wait. Other failures are retried.
+/// Handles a failed listing of attachments. If the permission is missing, the engine reports that,
+/// and the termination does not wait. Other failures are retried.
 pub(super) fn on_attachments_failed(
     cx: &mut Context,
     id: &ClaimId,
@@ -292,10 +297,10 @@ pub(super) fn report_bound_pods(cx: &mut Context, id: &ClaimId, pods: usize, now
     }
 }
 
-/// Returns whether pods may run on the node of a claim. A node counts even if the watch does
-/// not show yet that it was untainted. A Node that was deleted and recreated counts if pods are
-/// bound to it. A Node created for early binding counts while the cluster state is incomplete,
-/// because its kubelet may have registered.
+/// Returns whether pods may run on the node of a claim. This includes an untainted node that the
+/// watch still shows as tainted, and a Node that was deleted and recreated, if pods are bound to
+/// it. While the cluster state is incomplete, it includes a Node created for early binding, because
+/// its kubelet may have registered.
 pub(super) fn may_run_pods(cx: &Context, id: &ClaimId, node: &Node, now: Timestamp) -> bool {
     node.may_run_pods()
         || claims::is_stale(cx, id, node)

@@ -1,4 +1,4 @@
-//! Look-ups, deadlines and conditions of claims that several steps use.
+//! Look-ups, deadlines and conditions of claims, which several steps use.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ use crate::model::taint::Taint;
 use crate::state::node_claims::NodeClaim;
 
 impl Context {
-    /// Returns the pool of a claim, or the default settings if it is no longer configured.
+    /// Returns the pool of a claim, or the default settings if the pool is no longer configured.
     pub(super) fn pool_of(&self, claim: &NodeClaim) -> Cow<'_, Pool> {
         let pool = self.state.cluster.pool(claim.record.pool.as_str());
         pool.map_or_else(|| Cow::Owned(Pool::new(claim.record.pool.as_str())), Cow::Borrowed)
@@ -52,7 +52,7 @@ impl Context {
     }
 }
 
-/// Returns whether the watch shows a Node older than the engine's last change.
+/// Returns whether the watch still shows the version of the Node before the engine's last change.
 pub(super) fn is_stale(cx: &Context, id: &ClaimId, node: &Node) -> bool {
     let progress = cx.progress.get(id);
     progress
@@ -80,8 +80,8 @@ pub(super) fn phase_deadline(
     from.checked_add(timeout).unwrap_or(Timestamp::MAX)
 }
 
-/// Returns the deadline of a condition first seen at `since`. Time during which decisions were
-/// suspended does not count.
+/// Returns the deadline of a condition first seen at `since`. The time during which decisions were
+/// suspended is not included.
 pub(super) fn condition_deadline(
     cx: &Context,
     since: Timestamp,
@@ -97,8 +97,7 @@ pub(super) fn forget_claim(cx: &mut Context, id: &ClaimId) {
     cx.progress.remove(id);
 }
 
-/// Returns whether pods that have not ended are bound to a node, without daemons and mirror
-/// pods.
+/// Returns whether any unfinished pod is bound to a node. Daemons and mirror pods are ignored.
 pub(super) fn has_pods(cx: &Context, node: &NodeName) -> bool {
     let mut pods = cx.state.objects.pods_on(node.as_str());
     pods.any(Pod::occupies_node)
@@ -123,8 +122,8 @@ pub(super) fn is_started(cx: &Context, claim: &NodeClaim, node: &Node, taints: &
         })
 }
 
-/// Returns the labels that follow from the launched instance and that the Node does not have
-/// yet. Pods that select them were planned onto it. Source: spec/aws.md §13.2.
+/// Returns the labels that follow from the launched instance and that the Node does not have yet.
+/// Pods that select these labels were planned onto the Node. Source: spec/aws.md §13.2.
 pub(super) fn labels_of_instance(cx: &Context, claim: &NodeClaim, node: &Node) -> Labels {
     let Some(instance) = &claim.instance else {
         return Labels::new();
@@ -155,7 +154,8 @@ pub(super) fn labels_of_instance(cx: &Context, claim: &NodeClaim, node: &Node) -
     labels
 }
 
-/// Returns the patch that removes Outrigger's finalizer from a Node, if it has it.
+/// Returns the patch that removes Outrigger's finalizer from a Node, if the Node has this
+/// finalizer.
 pub(super) fn finalizer_removal_patch(node: &Node) -> Option<NodePatch> {
     node.has_finalizer().then(|| NodePatch {
         finalizers: Some(other_finalizers(node).collect()),
@@ -163,8 +163,9 @@ pub(super) fn finalizer_removal_patch(node: &Node) -> Option<NodePatch> {
     })
 }
 
-/// Returns whether EC2 chooses the partition of a node and the engine does not know it yet.
-/// Pods may be spread over partitions, and the next listing has it. Source: spec/aws.md §5.12.
+/// Returns whether EC2 chooses the partition of a node and the engine does not know it yet. Pods
+/// may be spread over partitions, and the next listing shows the partition. Source: spec/aws.md
+/// §5.12.
 pub(super) fn awaits_partition(cx: &Context, claim: &NodeClaim) -> bool {
     let instance = claim.instance.as_ref();
     let Some(unseen) = instance.filter(|instance| instance.facts.is_none()) else {

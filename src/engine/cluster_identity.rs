@@ -1,6 +1,6 @@
 //! Detects that the API server, the instances and the configuration belong to different clusters.
-//! Launches, terminations and Node changes are then suspended until they match or a user approves
-//! it.
+//! Launches, terminations and Node changes are then suspended until all three match or a user
+//! approves the mismatch.
 //!
 //! The reasons are in docs/decisions/036-cluster-identity.md.
 
@@ -15,14 +15,16 @@ use crate::model::id::ClusterUid;
 
 impl Engine {
     /// Reports the result of the first comparison even if everything matches: the engine of the
-    /// last leadership term reported a mismatch, and its end would otherwise not be reported.
+    /// last leadership term reported a mismatch, and the end of the mismatch would otherwise not be
+    /// reported.
     pub fn report_first_match(&mut self) {
         self.cx.sync.reports_match = true;
     }
 }
 
 impl Unclaimed {
-    /// Reports each instance whose providerID several Nodes have, once per set of Nodes.
+    /// Reports each instance whose providerID several Nodes have. Each set of Nodes is reported
+    /// once.
     pub(super) fn report_same_instances(&mut self, cx: &mut Context) {
         let shared = cx.state.objects.node_instances.shared_instances();
         let ledger = &cx.state.ledger;
@@ -41,8 +43,8 @@ impl Unclaimed {
     }
 }
 
-/// Compares the API server with the tags of the instances. While either is not fully known, the
-/// previous result remains valid.
+/// Compares the API server with the tags of the instances. While either of the two is not fully
+/// known, the previous result remains valid.
 pub(super) fn check_identity(cx: &mut Context, now: Timestamp) {
     let cluster = &cx.state.cluster;
     let kinds = cluster.watched_kinds();
@@ -80,8 +82,8 @@ fn compare_identity(cx: &mut Context) {
     cancel_during_mismatch(cx);
 }
 
-/// Cancels all queued commands that change something during a mismatch. The result of an
-/// in-flight command may have queued one.
+/// During a mismatch, cancels all queued commands that change something. The result of an in-flight
+/// command may have queued such a command.
 pub(super) fn cancel_during_mismatch(cx: &mut Context) {
     if cx.sync.mismatch.is_some() {
         let why = "the API server and the instances belong to different clusters";

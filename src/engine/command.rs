@@ -1,4 +1,5 @@
-//! The commands that an engine can issue, one API call each. `provider` has their results.
+//! The commands that an engine can issue, one API call each. The module `provider` defines their
+//! results.
 
 use jiff::Timestamp;
 
@@ -14,8 +15,8 @@ use crate::model::taint::Taint;
 use crate::model::watched_object::ObjectKind;
 use crate::provider::{Adoption, Launch};
 
-/// A change of one Node. It is written only if the object still has the version that the engine
-/// decided on.
+/// A change of one Node. It is written only if the Node still has the version on which the engine
+/// based its decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePatch {
     /// The node.
@@ -30,7 +31,7 @@ pub struct NodePatch {
     pub taints: Option<Vec<Taint>>,
     /// All finalizers of the Node. `None` keeps the current ones.
     pub finalizers: Option<Vec<String>>,
-    /// UID of the owner reference to remove. Nothing else is changed with it.
+    /// UID of the owner reference to remove. A patch with this field changes nothing else.
     pub disowned: Option<String>,
 }
 
@@ -65,8 +66,8 @@ pub struct NewNode {
     pub allocatable: Resources,
 }
 
-/// The whole status of a CapacityBuffer. It is written only if the object still has the version
-/// that the engine decided on.
+/// The whole status of a CapacityBuffer. It is written only if the object still has the version on
+/// which the engine based its decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferPatch {
     /// Namespace and name of the object.
@@ -107,10 +108,11 @@ pub enum Command {
         /// The tags.
         tags: Labels,
     },
-    /// Tag an instance that has Karpenter's tags for its cluster and pool, and no other owner's.
+    /// Tag an instance that has Karpenter's tags for its cluster and pool, and no tags of another
+    /// owner.
     Adopt(Box<Adoption>),
-    /// Record the memory that nodes of an instance type and image report, if it is the first report
-    /// or less than recorded.
+    /// Record the memory that nodes of an instance type and image report. A later report is
+    /// recorded only if its value is lower than the recorded one.
     SaveDiscoveredMemory {
         /// The instance type.
         instance_type: TypeName,
@@ -142,8 +144,9 @@ pub enum Command {
         pod: PodKey,
         /// UID it must have.
         uid: String,
-        /// Grace period in seconds. Zero is only for pods that were bound to a node that never
-        /// registered: nothing of them runs. For others, two pods of one name could run.
+        /// Grace period in seconds. Zero is only for pods bound to a node that never registered,
+        /// because no container of them runs. With zero for other pods, two pods of one name could
+        /// run.
         grace_seconds: u32,
     },
     /// Change a Node.
@@ -210,25 +213,25 @@ pub enum Command {
     PatchLease(LeasePatch),
     /// Write the status of a CapacityBuffer.
     PatchBuffer(Box<BufferPatch>),
-    /// Request the usage of a claim from the fleet, before its launch.
+    /// Request a grant from the fleet for the usage of a claim, before the claim is launched.
     RequestGrant(Box<GrantRequest>),
-    /// Request the fleet's permission to disrupt a node, before its taint.
+    /// Request the fleet's permission to disrupt a node, before the node is tainted.
     RequestDisruption {
         /// Its claim.
         claim: ClaimId,
         /// The disruption reason.
         reason: Reason,
     },
-    /// Report to the fleet what its disruption budgets count.
+    /// Report to the fleet the nodes that its disruption budgets count.
     ReportDisruptions(Box<DisruptionUsage>),
-    /// Report to the fleet what claims use. Reported usage counts even if it was not granted.
+    /// Report the usage of claims to the fleet. Reported usage counts even if it was not granted.
     ReportUsage {
         /// True if the report is complete, so that claims missing from it use nothing.
         whole: bool,
         /// The usage of each claim. `None` releases it.
         claims: Vec<(ClaimId, Option<ClaimUsage>)>,
     },
-    /// Report unavailable offerings to all clusters that launch in the same place.
+    /// Report unavailable offerings to all clusters that use the same provider account.
     MarkUnavailable {
         /// The unavailable offerings.
         what: Vec<UnavailableKey>,
@@ -256,8 +259,8 @@ impl Command {
         )
     }
 
-    /// Returns whether the command binds pods early. These commands go first, because the node may
-    /// register at any moment.
+    /// Returns whether the command binds pods early. These commands are sent first, because the
+    /// node may register at any moment.
     pub fn binds_early(&self) -> bool {
         matches!(self, Self::CreateNode(_) | Self::Bind { .. })
     }

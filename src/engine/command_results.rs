@@ -1,5 +1,5 @@
-//! Matches each result to its command and records it in the state. The next pass decides what
-//! follows.
+//! Matches each result to its command and records it in the state. The next pass decides on further
+//! commands.
 
 use jiff::Timestamp;
 
@@ -177,8 +177,8 @@ impl Engine {
     }
 }
 
-/// Returns whether an expected result will change the next decision, or a result is overdue.
-/// Periodic reads change nothing before their results arrive.
+/// Returns whether the engine expects a result that will change the next decision, or whether a
+/// result is overdue. Periodic reads change nothing before their results arrive.
 pub(super) fn awaits_command_results(cx: &Context, now: Timestamp) -> bool {
     !cx.outbox.in_flight.values().all(|in_flight| {
         matches!(in_flight.kind, CommandPurpose::Listing | CommandPurpose::ReadLease)

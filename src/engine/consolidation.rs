@@ -29,8 +29,9 @@ use crate::plan::{self, Plan};
 const CALM: SignedDuration = SignedDuration::from_secs(2);
 const CALM_MAX: SignedDuration = SignedDuration::from_secs(30);
 
-/// Minimum interval between two runs. It doubles after each run that found nothing, up to five
-/// minutes. It grows with the number of nodes, because a run may take a second for thousands.
+/// Minimum interval between two runs. The interval doubles after each run that found nothing, up to
+/// five minutes. It also grows with the number of nodes, because a run may take a second for
+/// thousands.
 const APART: SignedDuration = SignedDuration::from_secs(5);
 const APART_DOUBLED_MAX: u32 = 6;
 
@@ -39,7 +40,7 @@ const APART_DOUBLED_MAX: u32 = 6;
 const LEFT_MANY: usize = 50;
 const APART_EACH: SignedDuration = SignedDuration::from_millis(10);
 
-/// Events or timers start consolidation whenever a cheaper cluster becomes possible. If one is
+/// Events or timers start consolidation whenever a cheaper cluster becomes possible. If an event is
 /// missed, consolidation still runs at this interval.
 const REGULARLY: SignedDuration = SignedDuration::from_hours(1);
 
@@ -91,8 +92,8 @@ impl ConsolidationSchedule {
         let [soonest, doubled] =
             [APART, doubled].map(|wait| time_after(last, wait.saturating_add(each)));
         let stirred = first.map(|at| at.max(doubled));
-        // Runs that found nothing do not delay the run at a known time: when a budget or a window
-        // allows disruptions, or a back-off ends.
+        // Earlier runs that found nothing do not delay a run at a known time: when a budget or a
+        // window allows disruptions again, or a back-off ends.
         let opens = self.opens.map(|at| at.max(soonest));
         let ripens = self.ripens.map(|at| at.max(doubled));
         let times = [stirred, opens, ripens].into_iter().flatten();
@@ -157,8 +158,9 @@ impl Consolidation {
         Some(until).filter(|at| moves && *at > now)
     }
 
-    /// Cancels the disruption of nodes whose pods no longer fit elsewhere, if a new node for them
-    /// would cost too much of the saving. Returns whether any was cancelled: the plan is void then.
+    /// Cancels the disruption of nodes whose pods no longer fit on other nodes, if a new node for
+    /// these pods would cost too much of the saving. Returns whether any disruption was cancelled,
+    /// which makes the plan invalid.
     pub(super) fn keep_needed_nodes(
         &mut self,
         cx: &mut Context,
@@ -206,8 +208,8 @@ impl Consolidation {
     }
 }
 
-/// Runs consolidation and starts the disruption of the selected nodes. It does not run while
-/// pending pods are unplanned.
+/// Runs consolidation and starts the disruption of the selected nodes. Consolidation does not run
+/// while pending pods are unplanned.
 pub(super) fn consolidate(
     cx: &mut Context,
     provisioning: &mut Provisioning,
@@ -234,7 +236,7 @@ pub(super) fn consolidate(
     let mut plan = plan::consolidate(&cx.state.disruption_view(now), &cx.state.what_if(now), now);
     provisioning::report_blocked_disruptions(cx, lease, &plan, true);
     provisioning.report_eligible(cx, &plan, &[Reason::Underutilized]);
-    sweeps::record_consolidation_result(cx, &plan);
+    sweeps::record_consolidation_result(cx, &plan, now);
     let braked = plan.kept.iter().filter(|node| node.verdict.is_safeguard());
     let opens = braked.filter_map(|node| node.verdict.ends_at());
     let opens = opens.chain(cx.state.next_available_at(now));
@@ -295,7 +297,7 @@ fn carry_out_consolidation(
     }
     cx.placements.add_partial_plan(&plan);
     provisioning.carry_out_plan(cx, plan, Reason::Underutilized.as_str(), now);
-    // Their places are known, so they are not planned again.
+    // The places of the moved pods are known, so these pods are not planned again.
     let waiting = cx.state.waiting_pods(now);
     let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
     cx.batcher.observe_pending(&waiting, now);

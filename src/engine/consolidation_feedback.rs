@@ -80,14 +80,14 @@ impl Consolidation {
         }
     }
 
-    /// Returns the highest acceptable cost in $/h of new nodes for the pods of a disrupted node.
-    /// Above it, the node is kept.
+    /// Returns the highest acceptable cost in $/h of new nodes for the pods of a disrupted node. If
+    /// new nodes would cost more, the disrupted node is kept.
     pub(super) fn max_replacement_cost(&self, id: &ClaimId) -> f64 {
         let share = self.savings.shares.get(id);
         share.map_or(0.0, |(_, saves)| saves * LOST_MAX)
     }
 
-    /// Subtracts the cost for some pods of a disrupted node from its saving.
+    /// Subtracts the cost of new nodes for pods of a disrupted node from the saving of that node.
     pub(super) fn reduce_saving(&mut self, id: &ClaimId, cost: f64) {
         if let Some((pool, saves)) = self.savings.shares.get_mut(id) {
             *saves -= cost;
@@ -96,8 +96,8 @@ impl Consolidation {
         }
     }
 
-    /// Records that a disrupted node is kept and saves nothing. If none of its pods has moved,
-    /// nothing is lost.
+    /// Records that a disrupted node is kept and saves nothing. If none of the pods of the node has
+    /// moved, nothing is lost.
     pub(super) fn record_kept_node(&mut self, cx: &mut Context, id: &ClaimId, now: Timestamp) {
         let Some((pool, saves)) = self.savings.shares.remove(id) else {
             return;
@@ -113,7 +113,7 @@ impl Consolidation {
     }
 
     /// Updates the pools and nodes in consolidation back-off. The back-off ends if many pods have
-    /// left, because there is something new to save.
+    /// left, because a new consolidation may save something.
     pub(super) fn update_backoffs(&mut self, cx: &mut Context, now: Timestamp) {
         cx.state.resting.retain(|_, until| *until > now);
         cx.state.fresh.clear();
@@ -175,8 +175,8 @@ impl Consolidation {
     }
 }
 
-/// Returns the pool of the node that consolidation evicts this pod from. The pod is planned
-/// before it is gone if it has lost its place.
+/// Returns the pool of the node that consolidation evicts this pod from. A pod that has lost its
+/// place is planned before it is gone.
 fn consolidated_pool_of(cx: &Context, pod: &PodKey) -> Option<PoolName> {
     let pod = cx.state.objects.pods.get(pod)?;
     let claim = cx.state.claim_under(Some(pod).filter(|pod| pod.deleting.is_some())?)?;

@@ -38,7 +38,7 @@ pub(super) struct Context {
     pub(super) state: State,
     /// Source of claim ids and jitter.
     pub(super) rng: Rng,
-    /// What the engine sends.
+    /// Commands and reports that the engine sends.
     pub(super) outbox: Outbox,
     /// Steps, retries and drains of claims.
     pub(super) progress: BTreeMap<ClaimId, ClaimProgress>,
@@ -125,7 +125,8 @@ pub(super) struct FailedCommand {
 }
 
 impl Outbox {
-    /// Wakes the engine at a time, if there is one, unless it is woken earlier.
+    /// Schedules the next wake-up of the engine for `at`, unless it is scheduled earlier. `None`
+    /// does nothing.
     pub(super) fn wake_at(&mut self, at: impl Into<Option<Timestamp>>, why: &'static str) {
         if let Some(at) = at.into()
             && self.wake.is_none_or(|(current, _)| at < current)
@@ -134,7 +135,7 @@ impl Outbox {
         }
     }
 
-    /// Returns whether a time is in the future. The engine is woken then.
+    /// Returns whether a time is in the future. If so, the engine is woken at that time.
     pub(super) fn waits_until(
         &mut self,
         at: impl Into<Option<Timestamp>>,
@@ -169,7 +170,8 @@ impl Outbox {
             .collect()
     }
 
-    /// Cancels the matching commands that are still in the queue. Each counts as failed.
+    /// Cancels the matching commands that are still in the queue. Each cancelled command counts as
+    /// failed.
     pub(super) fn cancel_queued(&mut self, why: &str, which: impl Fn(&Command) -> bool) {
         let (cancelled, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.commands)
             .into_iter()
@@ -182,7 +184,7 @@ impl Outbox {
         }));
     }
 
-    /// Fails overdue commands with an unknown outcome.
+    /// Marks overdue commands as failed. The outcome of such a command is unknown.
     pub(super) fn fail_overdue(&mut self, now: Timestamp) {
         let late = self.in_flight.iter().filter(|(_, in_flight)| in_flight.is_late(now));
         let late: BTreeSet<CommandId> = late.map(|(id, _)| *id).collect();
@@ -195,8 +197,8 @@ impl Outbox {
         }));
     }
 
-    /// Queues a command. The caller has checked that the cluster is managed if the command changes
-    /// anything.
+    /// Queues a command. If the command changes anything, the caller has checked that the cluster
+    /// is managed.
     pub(super) fn queue_command(
         &mut self,
         command: Command,
@@ -219,7 +221,7 @@ impl Outbox {
         id
     }
 
-    /// Returns the number of queued nominations. They are at the end of the queue.
+    /// Returns the number of queued nominations. Nominations are at the end of the queue.
     pub(super) fn pending_nominations(&self) -> usize {
         let others = |queued: &IssuedCommand| !matches!(queued.command, Command::Nominate { .. });
         self.commands.len() - self.commands.partition_point(others)

@@ -1,4 +1,4 @@
-//! State of the controllers. Each controller's module has its methods.
+//! State of the controllers. The methods of a controller are in the module of the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,13 +28,12 @@ pub(super) struct ConsolidationSchedule {
     pub(super) vain: u32,
     /// Number of pods that have left their nodes since the last run.
     pub(super) left: usize,
-    /// First and last change since the last run.
+    /// Times of the first and the last change since the last run.
     pub(super) stirred: Option<(Timestamp, Timestamp)>,
     /// When a budget or a maintenance window allows waiting disruptions, or a back-off of an
     /// offering ends.
     pub(super) opens: Option<Timestamp>,
-    /// When consolidation may consider the next node for the first time or again, or as a target
-    /// for pods.
+    /// When the next node becomes a candidate for consolidation, or may receive moved pods again.
     pub(super) ripens: Option<Timestamp>,
     /// When a run was last postponed because of nodes that were being disrupted together.
     pub(super) waited: Option<Timestamp>,
@@ -81,7 +80,7 @@ pub(super) struct EvictedPod {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Awaited {
     pub(super) count: usize,
-    /// Until when other pods wait for them.
+    /// Until when other pods wait for the replacement pods.
     pub(super) held: Timestamp,
     /// Until when the node is needed. Some owners recreate a pod only after the old one has ended.
     pub(super) needed: Timestamp,
@@ -109,9 +108,9 @@ pub(super) struct Interruptions {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingInterruption {
     pub(super) what: Interruption,
-    /// The announced time.
+    /// The announced time of the interruption.
     pub(super) at: Timestamp,
-    /// True if it was handled.
+    /// True if the notice was handled.
     pub(super) heeded: bool,
 }
 
@@ -120,7 +119,7 @@ pub(super) struct PendingInterruption {
 pub(super) struct UnhealthyInstance {
     /// Time of the last report.
     pub(super) heard: Timestamp,
-    /// True if it was reported.
+    /// True if the instance was reported.
     pub(super) told: bool,
     /// True if the reason for keeping the node was reported.
     pub(super) braked: bool,
@@ -152,7 +151,7 @@ pub(super) type SameInstances = BTreeMap<InstanceId, BTreeSet<NodeName>>;
 pub(super) struct AdoptionController {
     /// Nodes being adopted.
     pub(super) nodes: BTreeMap<NodeName, AdoptionAttempt>,
-    /// Back-off after a denied call. It applies to all adoptions.
+    /// Back-off after a denied call. This back-off applies to all adoptions.
     pub(super) pause: Backoff,
     /// Number of nodes not adopted because their pool is not configured, as last reported.
     pub(super) left: BTreeMap<PoolName, usize>,

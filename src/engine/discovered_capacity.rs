@@ -21,9 +21,9 @@ pub(super) struct DiscoveredMemory {
 }
 
 impl DiscoveredMemory {
-    /// Reports to the provider that nodes have less memory than known, once per instance type and
-    /// image. The reported values are not stored across restarts. Providers without image names get
-    /// no reports.
+    /// Reports to the provider that nodes have less memory than recorded, once per instance type
+    /// and image. The reported values are not kept after a restart. Providers without image names
+    /// get no reports.
     pub(super) fn report_memory(&mut self, cx: &mut Context, now: Timestamp) {
         if !cx.is_managing() {
             return;

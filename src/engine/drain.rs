@@ -2,9 +2,9 @@
 
 // Cancelled disruptions.
 pub(super) mod cancellation;
-// Grant and record before the taint.
+// Grant and record of a disruption, before the taint.
 pub(super) mod clearance;
-// Waves of evictions to new nodes.
+// Evictions in waves, for pods that move to new nodes.
 pub(super) mod waves;
 // Order, retries and deadlines of evictions.
 pub(super) mod eviction;
@@ -64,7 +64,7 @@ const REWATCHED: SignedDuration = SignedDuration::from_secs(30);
 /// If the watch does not show a pod that is older than this, it has missed the pod.
 const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
 
-/// Disrupts a node. It is drained and terminated, unless the drain is cancelled.
+/// Disrupts a node. The node is drained and terminated, unless the drain is cancelled.
 pub(super) fn disrupt_node(
     cx: &mut Context,
     interruptions: &Interruptions,
@@ -107,6 +107,7 @@ pub(super) fn disrupt_node(
     }
     let progress = cx.progress.entry(id.clone()).or_default();
     (progress.drain, progress.told_to_end, progress.lingers) = Default::default();
+    progress.told_drained = false;
     progress.asked = Some(now);
     let next = match registered {
         true => ClaimPhase::Draining,
@@ -191,7 +192,7 @@ pub(super) fn drain(
 }
 
 /// Returns the reason of a drain and its Node. If a user deletes the Node, a voluntary drain can no
-/// longer be cancelled and gets that reason.
+/// longer be cancelled, and its reason becomes this deletion.
 fn drained_node(cx: &mut Context, id: &ClaimId) -> Option<(Reason, Node)> {
     let claim = cx.claim(id)?;
     let (reason, node) = (claim.leaving.unwrap_or(Reason::Empty), cx.node_of(claim)?.clone());
@@ -234,8 +235,8 @@ pub(super) fn has_lost_taint(cx: &Context, id: &ClaimId, node: &Node) -> bool {
 }
 
 /// Restores the disruption label and annotation if a different client removed them. Without the
-/// label, load balancers send new connections to a disrupted node. [`MARK_AGAIN`] limits the
-/// rate, because the other client may remove them forever.
+/// label, load balancers send new connections to a disrupted node. [`MARK_AGAIN`] limits the rate,
+/// because the other client may remove them again and again.
 fn restore_marks(
     cx: &mut Context,
     id: &ClaimId,
@@ -257,8 +258,8 @@ fn restore_marks(
     true
 }
 
-/// Records that they were restored. If they were removed again during the write, the Node is
-/// unchanged and no new version follows, so the engine must not wait for one.
+/// Records that the label and annotation were restored. If they were removed again during the
+/// write, the Node is unchanged and no new version follows, so the engine must not wait for one.
 pub(super) fn on_marks_restored(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     if let Some(progress) = cx.progress.get_mut(id) {
         progress.drain.taint.marks_restored = Some(now);
@@ -267,7 +268,8 @@ pub(super) fn on_marks_restored(cx: &mut Context, id: &ClaimId, now: Timestamp) 
     claim_steps::on_step_succeeded(cx, id);
 }
 
-/// Evicts the pods of a node and, when none remain, requests the confirmation.
+/// Evicts the pods of a node and, when none remain, requests the confirmation that the node is
+/// empty.
 fn evict_and_confirm(
     cx: &mut Context,
     consolidation: &mut Consolidation,
@@ -315,9 +317,9 @@ fn cancel_if_not_empty(
     count > 0
 }
 
-/// Returns whether the pods of a disrupted node may be evicted: immediately, or when each of
-/// them has a place elsewhere. The disruption can be cancelled until the first eviction. It is
-/// cancelled if the pods find no places or if the node gets a pod that blocks disruption.
+/// Returns whether the pods of a disrupted node may be evicted: immediately, or when each pod has a
+/// place on another node. The disruption can be cancelled until the first eviction. This happens if
+/// the pods find no places or if the node gets a pod that blocks disruption.
 fn try_release(
     cx: &mut Context,
     consolidation: &mut Consolidation,
@@ -348,7 +350,7 @@ fn try_release(
     if reason == Reason::Empty {
         return true;
     }
-    // Any pod may have been bound before the taint.
+    // A pod without a controller may have been bound before the taint.
     let chosen = Some(claim).filter(|_| reason == Reason::Underutilized);
     if let Some(unmanaged_pod) = chosen.and_then(|claim| cx.state.unmanaged_pod_of(claim, now)) {
         let why =
@@ -359,7 +361,7 @@ fn try_release(
     let until = claim.since.checked_add(PLACES_MAX).unwrap_or(now);
     let reschedulable = cx.state.reschedulable_of(claim, now);
     let reschedulable: Vec<PodKey> = reschedulable.map(|pod| pod.key.clone()).collect();
-    // A static pool keeps its node count.
+    // The node count of a static pool must not decrease.
     let placed = cx.state.has_all_static_nodes(&claim.record.pool)
         && replacement_pods::have_places(cx, nominations, &reschedulable, now);
     let is_late = until <= now;
@@ -384,8 +386,8 @@ fn try_release(
     false
 }
 
-/// Returns whether all pods of a node are known, so that each of them has a place. The API
-/// server is queried once, because a listing of the watch may have lacked some.
+/// Returns whether the engine knows all pods of a node, as the check of their places requires. The
+/// API server is queried once, because a listing of the watch may have lacked some pods.
 fn check_pods_known(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
     let node = cx.claim(id).and_then(|node| node.node.clone());
     let drain = cx.drain_of(id);

@@ -1,5 +1,5 @@
-//! Early binding: pods are bound to a node before its kubelet registers, and deleted if it never
-//! does.
+//! Early binding: pods are bound to a node before its kubelet registers, and deleted if the kubelet
+//! never registers.
 //!
 //! ```text
 //! launched ─► Node created ─► its pods bound ─► its kubelet registers ─► registered
@@ -54,7 +54,8 @@ pub(super) struct EarlyBinding {
 const DELETES_MAX: u32 = 3;
 
 /// The taint of a new EKS kubelet until the cloud controller manager has processed the node. The
-/// cloud controller manager ignores nodes without it. Source: Kubernetes, cloud controller manager.
+/// cloud controller manager ignores nodes without this taint. Source: Kubernetes, cloud controller
+/// manager.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 impl EarlyBinding {
@@ -67,7 +68,7 @@ impl EarlyBinding {
     pub(super) fn on_early_binding_configured(&mut self, cx: &mut Context, now: Timestamp) {
         self.off = false;
         if !self.is_early(cx) {
-            // kube-scheduler binds pods again.
+            // From here on, kube-scheduler binds these pods.
             claim_steps::cancel_claim_commands(cx, Command::binds_early, now);
         }
     }
@@ -147,8 +148,8 @@ impl EarlyBinding {
         }
     }
 
-    /// A Node with an unexpected name has registered for an instance. No more pods are bound to the
-    /// expected name.
+    /// Handles a Node that has registered with an unexpected name for an instance. No more pods are
+    /// bound to the expected name.
     pub(super) fn on_unexpected_node_name(
         &mut self,
         cx: &mut Context,
@@ -195,7 +196,7 @@ impl EarlyBinding {
         remain
     }
 
-    /// Handles the deletion of a pod whose node never registered.
+    /// Handles the result of deleting a pod whose node never registered.
     pub(super) fn on_unbind_result(
         &mut self,
         cx: &mut Context,
@@ -224,7 +225,7 @@ fn create_node(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     let Some(claim) = cx.state.ledger.claims.get(id) else {
         return;
     };
-    // If the Node was created and is missing, a user deleted it. Its kubelet recreates it.
+    // If the Node was created and is missing, a user deleted it. The kubelet recreates the Node.
     if progress.early.made || progress.step.is_some() || claim.node.is_some() {
         return;
     }
@@ -256,9 +257,9 @@ fn taints_of(cx: &Context, claim: &NodeClaim) -> Vec<Taint> {
     taints
 }
 
-/// Returns the Node as its kubelet would register it, limited to what matters for pods and for
-/// Outrigger, with a NoSchedule taint. A kubelet that finds its Node keeps its labels and
-/// taints. Source: Kubernetes, kubelet_node_status.go.
+/// Returns the Node as its kubelet would register it, limited to the fields that pods and Outrigger
+/// use, with a NoSchedule taint. A kubelet that finds its Node keeps the labels and taints of the
+/// Node. Source: Kubernetes, kubelet_node_status.go.
 fn new_node(cx: &Context, claim: &NodeClaim, expected: ExpectedNode) -> Option<NewNode> {
     let key = &claim.instance.as_ref()?.offering;
     let catalog = cx.state.catalog_of(&claim.record.pool);

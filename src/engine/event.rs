@@ -26,17 +26,19 @@ pub enum Event {
     /// Instance types or prices have changed.
     CatalogChanged(Arc<Catalog>),
     /// The resolved node classes have changed: images, zones, quantities or errors. Providers
-    /// without node classes do not send it.
+    /// without node classes do not send this event.
     ClassesChanged(Arc<ClassSupplies>),
     /// The CapacityBuffers of the cluster or their status have changed.
     BuffersChanged(Vec<BufferObject>),
-    /// A full listing of a kind: other objects do not exist. The kind is in sync from here.
+    /// A full listing of a kind: objects that it lacks do not exist. From this event on, the kind
+    /// is in sync.
     Reset(ObjectKind, Vec<WatchedObject>),
     /// An object was created or changed.
     Applied(WatchedObject),
     /// An object was deleted.
     Deleted(ObjectKind, ObjectKey),
-    /// The watch of a kind is active although nothing changed (a bookmark, or a poll without news).
+    /// The watch of a kind is active although nothing changed (a bookmark, or a poll without
+    /// changes).
     WatchAlive(ObjectKind),
     /// The watch of a kind broke, with a truncated error message, which may be empty. The kind is
     /// out of sync until its next listing.
@@ -45,14 +47,15 @@ pub enum Event {
     Answered(CommandId, CommandResult),
     /// The provider announces an interruption of an instance at this time.
     Interrupted(InstanceId, Interruption, Timestamp),
-    /// Offerings were refused to nodes of a class, although the launch succeeded with a different
+    /// Some offerings were refused for a node class, although the launch succeeded with a different
     /// offering.
     Refused(Option<NodeClassName>, Vec<OfferingRefusal>),
     /// The state of the fleet has changed. `None` if the cluster shares nothing.
     FleetChanged(Option<Arc<FleetView>>),
-    /// Offerings were refused in a cluster that launches in the same place, with the end of their
-    /// back-off.
+    /// Offerings were refused in another cluster of the same provider account, with the end of
+    /// their back-off.
     HeldDown(Vec<UnavailableKey>, Timestamp),
-    /// The clock of this host differs too much from a remote clock. `None` if it no longer does.
+    /// The clock of this host differs too much from a remote clock. `None` if the difference is no
+    /// longer too large.
     ClockSkewed(Option<ClockSkew>),
 }

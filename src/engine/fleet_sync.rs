@@ -28,8 +28,8 @@ use crate::state::unavailable_offerings::HOLD;
 /// Delay before unschedulable pods are planned again after capacity in the fleet was released.
 const ROOM: SignedDuration = SignedDuration::from_secs(1);
 
-/// Clusters that start together report their usage within seconds. If one does not report for
-/// longer than this, pods do not wait: they use capacity that is not reserved.
+/// Clusters that start together report their usage within seconds. If a cluster does not report for
+/// longer than this, pods stop waiting and use capacity that is not reserved.
 const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(15);
 
 /// The reports to the fleet and the back-off of requests.
@@ -49,15 +49,15 @@ pub(super) struct FleetSync {
     closed: Option<Timestamp>,
     /// The last report for the fleet's disruption budgets. `None` before the first report.
     disruption_usage: Option<DisruptionUsage>,
-    /// True if such a report is in flight.
+    /// True if a report for disruption budgets is in flight.
     reporting_disruptions: bool,
-    /// Back-off after such a report failed.
+    /// Back-off after a failed report for disruption budgets.
     report_disruptions_again: Backoff,
 }
 
 impl FleetSync {
-    /// Records the new state of the fleet. If it has more remaining capacity, unschedulable pods
-    /// are planned again.
+    /// Records the new state of the fleet. If the fleet has more remaining capacity, unschedulable
+    /// pods are planned again.
     pub(super) fn on_fleet_changed(
         &mut self,
         cx: &mut Context,
@@ -90,8 +90,9 @@ impl FleetSync {
         cx.state.fleet = view;
     }
 
-    /// Reports changed usage of claims to the fleet. It does so even if the cluster state is out of
-    /// sync, because the provider confirms what exists and nothing is changed.
+    /// Reports changed usage of claims to the fleet. The usage is reported even if the cluster
+    /// state is out of sync, because the provider confirms which instances exist and a report
+    /// changes nothing.
     pub(super) fn report_usage(&mut self, cx: &mut Context, now: Timestamp) {
         if cx.state.fleet.is_none() || !cx.state.ledger.is_settled() || self.telling {
             return;
@@ -118,15 +119,15 @@ impl FleetSync {
         }
     }
 
-    /// Requests the usage of a planned claim from the fleet. Returns whether its launch has to
-    /// wait.
+    /// Requests a grant from the fleet for the usage of a planned claim. Returns whether its launch
+    /// has to wait.
     pub(super) fn request_grant(&mut self, cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
         let Some(claim) = cx.claim(id) else {
             return false;
         };
         let granted = cx.progress.get(id).is_some_and(|progress| progress.granted);
         let holding = usage_of(cx, claim);
-        // A claim past the phase `Planned` counts even without a grant.
+        // A claim past the phase `Planned` is reported even without a grant.
         let fleet = cx.state.fleet.as_ref();
         let shares = fleet.is_some_and(|fleet| fleet.is_limited() || holding.reservation.is_some());
         if granted || !shares || claim.phase != ClaimPhase::Planned {
@@ -181,7 +182,7 @@ impl FleetSync {
         let claim = id.clone();
         cx.outbox.push_report(Report::ClaimDenied { claim, why });
         claims::forget_claim(cx, id);
-        // Claims of one plan that are denied together count once.
+        // Claims of one plan that are denied together count as one denial.
         if !goes_on && self.denials.is_due(now) {
             self.denials.record_failure(now, &mut cx.rng);
         }
@@ -199,7 +200,7 @@ impl FleetSync {
         }
     }
 
-    /// Reports the nodes that the fleet's disruption budgets count, if they have changed.
+    /// Reports the nodes that the fleet's disruption budgets count, if the nodes have changed.
     pub(super) fn report_disruptions(&mut self, cx: &mut Context, now: Timestamp) {
         let budgets = cx.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
         let periods = budgets.clone().filter_map(|budget| Some(budget.rate?.per));
@@ -236,7 +237,8 @@ impl FleetSync {
         }
     }
 
-    /// Requests the fleet's permission to disrupt a node. Returns whether it has to wait.
+    /// Requests the fleet's permission to disrupt a node. Returns whether the disruption has to
+    /// wait.
     pub(super) fn request_disruption(
         &self,
         cx: &mut Context,
@@ -281,7 +283,7 @@ impl FleetSync {
     }
 }
 
-/// Returns whether the known view is newer than this one.
+/// Returns whether the known state of the fleet is newer than this view.
 fn is_outdated_view(cx: &Context, view: &FleetView) -> bool {
     let known = cx.state.fleet.as_ref();
     known.is_some_and(|known| view.number < known.number)
@@ -330,7 +332,7 @@ pub(super) fn on_offerings_refused(
     }
 }
 
-/// Returns the usage of all claims that may exist or that were requested from the fleet.
+/// Returns the usage of all claims that may have an instance or for which a grant was requested.
 fn usage_by_claim(cx: &Context) -> BTreeMap<ClaimId, ClaimUsage> {
     let claims = cx.state.ledger.claims.values().filter(|claim| {
         // Nodes of other owners that are only observed do not count against shared limits.
@@ -404,7 +406,7 @@ fn has_more(old: &FleetView, new: &FleetView) -> bool {
         || names.any(|name| limit_of(now, name) > limit_of(before, name))
 }
 
-/// Returns the limit of a resource, or the highest amount if it is not limited.
+/// Returns the limit of a resource, or the highest possible amount if the resource is not limited.
 fn limit_of(limits: &Limits, name: &str) -> i64 {
     let found = limits.capacity.iter().find(|(other, _)| other == name);
     found.map_or(i64::MAX, |(_, amount)| *amount)

@@ -16,7 +16,7 @@ use crate::engine::report::Report;
 use crate::model::id::NodeName;
 use crate::model::labels::CLAIM;
 
-/// A managed Node without a known instance is deleted after this time, if it is not ready.
+/// A managed Node that is not ready is deleted once it has had no known instance for this long.
 const ORPHAN_AGE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Deletes managed Nodes without a claim whose kubelet is silent.

@@ -12,7 +12,7 @@ use crate::model::watched_object::{Attachment, ObjectKind};
 use crate::provider::Launch;
 
 /// A command without an answer for this long has failed with an unknown outcome. Executors answer
-/// sooner, so this handles lost answers.
+/// sooner, so this limit only affects lost answers.
 pub(super) const ANSWER_MAX: SignedDuration = SignedDuration::from_secs(120);
 
 /// Maximum number of times a log interval doubles. A first interval of two minutes grows to about
@@ -42,17 +42,17 @@ pub(super) enum CommandPurpose {
     Unbind(PodKey),
     /// The deletion of a Node without a claim.
     Orphan(NodeName),
-    /// A report to the provider of the memory that nodes have.
+    /// A report of the memory of nodes to the provider.
     SaveDiscoveredMemory,
     /// The tagging of the instances of claims.
     Tag(Vec<ClaimId>, Labels),
     /// The tagging of an instance that Karpenter launched, for its adoption.
     Adopt(NodeName),
-    /// A report to the fleet of what claims use.
+    /// A report of the usage of claims to the fleet.
     ReportUsage,
-    /// A report to the fleet of what its disruption budgets count.
+    /// A report to the fleet of the nodes that its disruption budgets count.
     ReportDisruptions,
-    /// A report to other clusters of unavailable offerings.
+    /// A report of unavailable offerings to other clusters.
     MarkUnavailable,
     /// A read of the cluster's Lease.
     ReadLease,
@@ -93,8 +93,8 @@ pub(super) enum Clearance {
     Requested,
     /// The fleet has granted the disruption.
     Granted,
-    /// A rate counts the disruption, so it must be recorded on the Lease first. If it needed no
-    /// grant, the fleet may require one until it is recorded.
+    /// A rate counts the disruption, so it must be recorded on the Lease first. If the disruption
+    /// needed no grant, the fleet may still require one until the record is written.
     Recording { granted: bool },
     /// The node may be tainted: the disruption is recorded, or needs no record.
     Cleared,
@@ -120,7 +120,7 @@ impl Clearance {
 /// to an earlier drain that was cancelled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TaintProgress {
-    /// When the taint was last sent. It is kept if a different client removes the taint.
+    /// When the taint was last sent. This time is kept if a different client removes the taint.
     pub(super) sent: Option<Timestamp>,
     /// When the taint was confirmed.
     pub(super) confirmed: Option<Timestamp>,
@@ -169,8 +169,8 @@ pub(super) struct EvictionPeriod {
 /// The deadline of a drain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
-    /// When the node is terminated even if pods remain. It can only move earlier. No pod is forced
-    /// before the Node has the deadline as an annotation.
+    /// When the node is terminated even if pods remain. The deadline can only become earlier. No
+    /// pod is deleted regardless of its budgets before the Node has the deadline as an annotation.
     pub(super) at: Timestamp,
     /// True if all pods are deleted regardless of their PodDisruptionBudgets, and not only those
     /// that would outlast the deadline.
@@ -194,14 +194,14 @@ pub(super) enum Cancellation {
     Impossible,
 }
 
-/// What listings of a node's pods from the API server have shown.
+/// The results of listings of a node's pods from the API server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PodListing {
     /// Earliest time of the next listing.
     pub(super) next: Option<Timestamp>,
-    /// When the last listing was answered, if it matched the pods in the watch cache.
+    /// When the last listing was answered, if the listing matched the pods in the watch cache.
     pub(super) matched: Option<Timestamp>,
-    /// When a listing confirmed that no pod remains. It can precede the confirmed taint: a result
+    /// When a listing confirmed that no pod remains. This can precede the confirmed taint: a result
     /// may belong to an earlier drain that was cancelled.
     pub(super) confirmed: Option<Timestamp>,
 }
@@ -214,8 +214,9 @@ pub(super) struct PodListing {
 ///     └─ another client removes the taint
 /// ```
 ///
-/// The release and the period outlast a removed taint. The period of a drain that waits for no
-/// places begins before its taint. A cancelled drain is kept until the claim is disrupted again.
+/// The release and the eviction period remain valid if the taint is removed. If a drain waits for
+/// no places, its eviction period begins before the taint. A cancelled drain is kept until the
+/// claim is disrupted again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DrainState {
     /// UID of the drained Node, once known. A recreated Node has a different UID.
@@ -225,7 +226,7 @@ pub(super) struct DrainState {
     pub(super) taint: TaintProgress,
     /// Whether the pods may be evicted.
     pub(super) release: Release,
-    /// The time of the evictions. `None` before they are allowed.
+    /// The time of the evictions. `None` before evictions are allowed.
     pub(super) period: Option<EvictionPeriod>,
     /// Pods whose eviction is in flight or waits for a retry.
     pub(super) evictions: BTreeMap<PodKey, Eviction>,
@@ -240,7 +241,8 @@ impl DrainState {
         Some(self.period?.deadline?.at)
     }
 
-    /// Changes whether the drain can be cancelled. A drain without a period does not take too long.
+    /// Changes whether the drain can be cancelled. Nothing is recorded before the eviction period
+    /// begins.
     pub(super) fn set_cancellation(&mut self, cancellation: Cancellation) {
         if let Some(period) = &mut self.period {
             period.cancellation = cancellation;
@@ -248,8 +250,8 @@ impl DrainState {
     }
 
     /// Records the UID of the Node. A changed UID means that a user deleted the Node and its
-    /// kubelet recreated it without the taint. The progress of the drain is reset then. The fleet's
-    /// permission and the record on the Lease belong to the claim and are kept.
+    /// kubelet recreated it without the taint. In this case the progress of the drain is reset. The
+    /// fleet's permission and the record on the Lease belong to the claim and are kept.
     pub(super) fn reset_if_recreated(&mut self, uid: &str) {
         if self.node_uid == uid {
             return;
@@ -270,11 +272,11 @@ pub(super) struct Eviction {
     pub(super) retry: Backoff,
     /// True if the pod is deleted and not evicted, so that budgets are ignored.
     pub(super) deletes: bool,
-    /// True if the refusal was reported.
+    /// True if the refusal of the eviction was reported.
     pub(super) told: bool,
     /// True if the eviction was reported.
     pub(super) taken: bool,
-    /// When the last attempt was refused. `None` if it was not.
+    /// When the last attempt was refused. `None` if it was not refused.
     pub(super) refused: Option<Timestamp>,
 }
 
@@ -307,7 +309,7 @@ impl LogBackoff {
         next.unwrap_or(Timestamp::MAX)
     }
 
-    /// Records that it was reported.
+    /// Records that the condition was reported.
     pub(super) fn record_report(&mut self, now: Timestamp, first: SignedDuration) {
         self.times = self.times.saturating_add(1);
         let wait = first * 2_i32.pow(self.times.min(TOLD_DOUBLED_MAX));
@@ -318,12 +320,12 @@ impl LogBackoff {
 /// The progress of early binding to a claim's node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Early {
-    /// True if its Node exists, created by the engine or by a different client. There is no second
-    /// attempt.
+    /// True if its Node exists, created by the engine or by a different client. The engine does not
+    /// try to create it again.
     pub(super) made: bool,
     /// True if the reason for not creating the Node was reported.
     pub(super) told: bool,
-    /// Pods that are bound to it, or will be.
+    /// Pods that are bound to the node, or will be.
     pub(super) binds: BTreeMap<PodKey, PodAttempt>,
     /// Number of pods bound since the last report.
     pub(super) bound: usize,
@@ -355,8 +357,8 @@ pub(super) struct ClaimProgress {
     pub(super) launch: Option<Box<Launch>>,
     /// True if a launch had no answer, so that an instance may exist.
     pub(super) unsure: bool,
-    /// Version of the Node that the engine last changed. The engine decides nothing based on this
-    /// version.
+    /// Version of the Node before the engine's last change. While the watch still shows this
+    /// version, the engine makes no decision about the Node.
     pub(super) patched: Option<String>,
     /// UID of the Node whose deletion was requested.
     pub(super) removed: Option<String>,
@@ -374,20 +376,24 @@ pub(super) struct ClaimProgress {
     pub(super) told_unguarded: bool,
     /// True if its node did not register in time.
     pub(super) unregistered: bool,
+    /// True if the end of its drain was reported.
+    pub(super) told_drained: bool,
     /// When the termination of its instance was first requested.
     pub(super) told_to_end: Option<Timestamp>,
+    /// When the instance was first listed as terminated.
+    pub(super) terminated: Option<Timestamp>,
     /// When the slow termination of its instance was last reported.
     pub(super) lingers: LogBackoff,
     /// True if its instance may be terminated without a drain and is counted by the safeguard.
     pub(super) undrained: bool,
     /// True if its instance is being tagged.
     pub(super) tagging: bool,
-    /// When tagging may be retried. No other step waits for it.
+    /// When tagging may be retried. No other step waits for the tagging.
     pub(super) tag_again: Backoff,
     /// When its Node was first missing.
     pub(super) node_missed: Option<Timestamp>,
-    /// When nodes were listed again because its Node was missing, and the number of listings
-    /// before.
+    /// When the engine listed nodes again because the Node of the claim was missing, and the number
+    /// of earlier listings.
     pub(super) overdue: Option<(Timestamp, u64)>,
 }
 
@@ -400,12 +406,12 @@ pub(super) struct Nomination {
     pub(super) uid: String,
     /// True if the nomination is in flight.
     pub(super) out: bool,
-    /// When it was sent or answered.
+    /// When the nomination was sent or answered.
     pub(super) at: Timestamp,
-    /// True if the watch shows it.
+    /// True if the watch shows the nomination.
     pub(super) here: bool,
-    /// True if the watch has ever shown it. If so and `here` is false, a different client has
-    /// removed it.
+    /// True if the watch has ever shown it. If this is true and `here` is false, a different client
+    /// has removed the nomination.
     pub(super) shown: bool,
     /// Number of nominations sent for the pod.
     pub(super) tells: u32,
@@ -419,20 +425,20 @@ pub(super) type GroupKey = (String, Option<Timestamp>);
 /// The nodes of one plan that are still tainted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OpeningGroup {
-    /// When the first of them was ready.
+    /// When the first of these nodes was ready.
     pub(super) since: Option<Timestamp>,
     /// When all their pods were nominated.
     pub(super) told: Option<Timestamp>,
-    /// True if one of them is not ready yet.
+    /// True if one of these nodes is not ready yet.
     pub(super) coming: bool,
-    /// True if pods of one of them are being nominated.
+    /// True if pods of one of these nodes are being nominated.
     pub(super) telling: bool,
-    /// True if the scheduler removed the nomination of a pod of one of them.
+    /// True if the scheduler removed the nomination of a pod for one of these nodes.
     pub(super) bereft: bool,
 }
 
 impl ClaimProgress {
-    /// Returns whether the usage of the claim was requested from the fleet or is granted.
+    /// Returns whether a grant for the claim was requested from the fleet or received.
     pub(super) fn is_grant_requested(&self) -> bool {
         self.granted || matches!(self.step, Some((_, ClaimStep::RequestGrant)))
     }
@@ -463,7 +469,7 @@ pub(super) enum ClaimStep {
 }
 
 impl ClaimStep {
-    /// Returns whether success requires no action before the next step.
+    /// Returns whether the success of this step requires no action before the next step.
     pub(super) fn needs_no_action(self) -> bool {
         matches!(
             self,

@@ -32,7 +32,7 @@ const PATCHES_MAX: usize = 16;
 /// Maximum number of instances per call. EC2 accepts a thousand.
 const TAGGED_MAX: usize = 100;
 
-/// The values in the tags of claims that match their pool.
+/// The tag values of a claim that matches its pool.
 struct TemplateState {
     pool_hash: String,
     node_class_hash: String,
@@ -58,8 +58,8 @@ impl TemplateState {
         let stamped = [TAG_EXPIRE, TAG_GRACE, TAG_POOL_HASH, TAG_NODE_CLASS_HASH];
         let record_tags = record.to_tags().into_iter();
         tags.extend(record_tags.filter(|(key, _)| stamped.contains(&key.as_str())));
-        // A launch omits the tag if nodes never expire. An existing instance needs its value
-        // changed.
+        // A launch omits the tag if nodes never expire. On an existing instance, the value of the
+        // tag must be changed.
         tags.insert(TAG_EXPIRE_HARD.to_owned(), seconds_tag(pool.expire_hard_after));
         tags
     }
@@ -105,7 +105,8 @@ pub(super) fn update_in_place(cx: &mut Context, now: Timestamp) {
         if !template.is_due(&claim.record) {
             continue;
         }
-        // Held nodes keep their previous settings, above all their maximum age.
+        // Nodes that wait for an approval keep their previous settings, above all their maximum
+        // age.
         let held = cx.state.unaccepted.as_ref().map(|approval| &approval.nodes);
         let node = cx
             .node_of(claim)
@@ -169,8 +170,8 @@ fn tag_instances(
     cx.outbox.queue_command(command, CommandPurpose::Tag(claims, tags.clone()), now);
 }
 
-/// Records the new tags in the claims. If the provider rejects the tags as invalid, it is not
-/// called again before the next start.
+/// Records the new tags in the claims. If the provider rejects the tags as invalid, the engine does
+/// not send them again before its next start.
 pub(super) fn on_tag_result(
     cx: &mut Context,
     claims: &[ClaimId],
@@ -218,7 +219,7 @@ fn template_patch(
     let mut taints = node.taints.clone();
     for wanted in pool.taints.iter().filter(|taint| taint.effect != Effect::NoExecute) {
         if !taints.contains(wanted) {
-            // A taint of the same key and effect has a different value.
+            // The Node may have a taint of the same key and effect with a different value.
             taints.retain(|taint| !taint.matches(wanted));
             taints.push(wanted.clone());
         }

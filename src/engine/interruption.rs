@@ -25,16 +25,16 @@ use crate::state::node_capacity::offering_of;
 /// Notices about instances that no listing shows are kept for this long.
 const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
 
-/// Maximum time between the announced time and the provider's termination. After that the notice
-/// counts as wrong.
+/// Maximum time between the announced time and the provider's termination. After this time the
+/// notice is considered wrong.
 const TAKEN_BACK_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 /// Maximum time that a node with a rebalance recommendation waits for replacements. Launches and
-/// registrations take a few minutes, and EC2 guarantees no time at all.
+/// registrations take a few minutes, and EC2 guarantees no minimum time after the recommendation.
 const REPLACED_MAX: SignedDuration = SignedDuration::from_mins(10);
 
-/// Failing checks are reported at least every minute. After this time without a report they count
-/// as passing.
+/// Failing checks are reported at least every minute. After this time without a report, the checks
+/// are considered as passing.
 const FAILS_UNTIL: SignedDuration = SignedDuration::from_mins(3);
 
 /// Number of nodes of a pool that may fail independently, even in a small pool.
@@ -42,7 +42,7 @@ const FAILING_MIN: usize = 2;
 
 impl Interruptions {
     /// Records a notice. Notices are repeated, and an instance may have several: the most urgent
-    /// one counts.
+    /// one is kept.
     pub(super) fn record_notice(
         &mut self,
         instance: InstanceId,
@@ -67,8 +67,8 @@ impl Interruptions {
         }
     }
 
-    /// Disrupts the nodes of a Capacity Block before it ends. EC2 sends no notice for it. Source:
-    /// spec/aws.md §5.11 and §10, 89.
+    /// Disrupts the nodes of a Capacity Block before it ends. EC2 sends no notice about the end of
+    /// a Capacity Block. Source: spec/aws.md §5.11 and §10, 89.
     pub(super) fn disrupt_ending_blocks(&self, cx: &mut Context, now: Timestamp) {
         let mut due = Vec::new();
         let mut next: Option<Timestamp> = None;
@@ -95,9 +95,10 @@ impl Interruptions {
         cx.outbox.wake_at(next, "a Capacity Block ends");
     }
 
-    /// Returns whether the provider terminates the instance of a claim about now, according to a
-    /// notice. A spot notice counts only for a spot instance, and a notice about a reservation only
-    /// for an instance in it. Each counts until [`TAKEN_BACK_MAX`] after the announced time.
+    /// Returns whether a notice announces that the provider terminates the instance of a claim
+    /// about now. A spot notice applies only to a spot instance, and a notice about a reservation
+    /// only to an instance in this reservation. Each notice applies until [`TAKEN_BACK_MAX`] after
+    /// the announced time.
     pub(super) fn is_reclaimed(&self, cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
         let claim = cx.claim(id);
         let Some(instance) = claim.and_then(|claim| claim.instance.as_ref()) else {
@@ -233,7 +234,8 @@ impl Interruptions {
 }
 
 /// Returns whether an interrupted node with enough time is kept until replacements are ready.
-/// Meanwhile its pods are planned as reschedulable, and no other pods are planned for it.
+/// Meanwhile the pods of the node are planned as reschedulable, and no other pods are planned for
+/// the node.
 fn mark_for_replacement(cx: &mut Context, id: &ClaimId, waits: bool, now: Timestamp) -> bool {
     let Some(claim) = cx.state.ledger.claims.get_mut(id) else {
         return false;
@@ -246,7 +248,8 @@ fn mark_for_replacement(cx: &mut Context, id: &ClaimId, waits: bool, now: Timest
     true
 }
 
-/// Disrupts nodes whose pods have places elsewhere or that have waited long enough.
+/// Disrupts interrupted nodes whose pods have places elsewhere, and those that have waited long
+/// enough.
 pub(super) fn disrupt_replaced_nodes(
     cx: &mut Context,
     nominations: &Nominations,
@@ -278,8 +281,8 @@ pub(super) fn disrupt_replaced_nodes(
     cx.outbox.wake_at(next, "a node is disrupted even without a replacement");
 }
 
-/// Returns how rebalance recommendations are handled. The default is Karpenter's. Source:
-/// spec/aws.md §10, 91.
+/// Returns how rebalance recommendations are handled. The default is the behavior of Karpenter.
+/// Source: spec/aws.md §10, 91.
 fn rebalance_policy(cx: &Context) -> Rebalance {
     let policy = cx.state.cluster.interruption.as_ref();
     policy.map_or(Rebalance::Ignore, |policy| policy.rebalance)

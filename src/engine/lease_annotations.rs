@@ -1,5 +1,5 @@
-//! Reads and writes annotations on the cluster's Lease. Disruptions counted by a rate are recorded
-//! there, and the record is confirmed before the node is tainted.
+//! Reads and writes annotations on the cluster's Lease. Disruptions that a rate counts are recorded
+//! in an annotation, and the record is confirmed before the node is tainted.
 //!
 //! The Lease is polled and not watched: a pause may take effect half a minute late, and no cluster
 //! state depends on it. Each write names the version that was read, so that two concurrent writers
@@ -44,6 +44,8 @@ pub(super) struct LeaseSync {
     /// True if the Lease must be read before the next write, because it may have changed.
     stale: bool,
     retry: Backoff,
+    /// The next attempt to record the sweeps.
+    sweeps_retry: Backoff,
     /// Pauses as last reported, and invalid annotations.
     paused: BTreeSet<Option<PoolName>>,
     garbled: Option<String>,
@@ -52,7 +54,8 @@ pub(super) struct LeaseSync {
 }
 
 impl LeaseSync {
-    /// Records these blocked disruptions as reported. Returns the new ones.
+    /// Records these blocked disruptions as reported. Returns the disruptions that are newly
+    /// blocked.
     pub(super) fn record_blocked_disruptions(
         &mut self,
         blocked: BTreeMap<(PoolName, Reason, &'static str), String>,
@@ -67,7 +70,7 @@ impl LeaseSync {
 }
 
 impl Engine {
-    /// Returns the pools with blocked disruptions, their reasons and what blocks them: the current
+    /// Returns the pools with blocked disruptions, their reasons and their blockers: the current
     /// `Report::Shut` reports.
     pub fn blocked_disruptions(&self) -> impl Iterator<Item = &(PoolName, Reason, &'static str)> {
         self.lease.shut.iter()
@@ -78,7 +81,7 @@ impl Engine {
 pub(super) const UNREAD: &str = "the cluster's Lease has not been read yet";
 
 impl LeaseSync {
-    /// Reads the Lease if it is due.
+    /// Reads the Lease if a read is due.
     pub(super) fn read_lease(&mut self, cx: &mut Context, now: Timestamp) {
         if let Some(read) = self.read
             && now.duration_since(read) > UNREAD_MAX
@@ -102,6 +105,21 @@ impl LeaseSync {
     /// Returns whether a write may be queued: none is in flight, and the last read is current.
     pub(super) fn may_write(&self) -> bool {
         !self.busy && !self.stale
+    }
+
+    /// Returns whether the record of sweeps may be written now. Otherwise the engine is woken.
+    pub(super) fn may_record_sweeps(&mut self, cx: &mut Context, now: Timestamp) -> bool {
+        let next = self.sweeps_retry.next_attempt();
+        !cx.outbox.waits_until(next, "record the sweeps on the Lease", now) && self.may_write()
+    }
+
+    /// Records whether the record of sweeps was written. It is repeated at growing intervals.
+    pub(super) fn on_sweeps_recorded(&mut self, cx: &mut Context, written: bool, now: Timestamp) {
+        if written {
+            self.sweeps_retry = Backoff::default();
+        } else {
+            self.sweeps_retry.record_failure(now, &mut cx.rng);
+        }
     }
 
     /// Records that a write is queued.
@@ -203,7 +221,7 @@ fn records_kept_since(cx: &Context, now: Timestamp) -> Timestamp {
     longest.and_then(|period| now.checked_sub(period).ok()).unwrap_or(now)
 }
 
-/// Records the waiting disruptions on the Lease. Postpones those that exceed a budget.
+/// Records the waiting disruptions on the Lease. Postpones disruptions that exceed a budget.
 pub(super) fn record_disruptions(
     cx: &mut Context,
     consolidation: &mut Consolidation,
@@ -224,7 +242,7 @@ pub(super) fn record_disruptions(
         return;
     }
     if !lease.may_write() {
-        // A result without news still matters here.
+        // The next pass must be a full one even if the result changes nothing.
         cx.changed = true;
         return;
     }

@@ -32,22 +32,22 @@ use crate::provider::Launch;
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 
-/// A launch without an answer may have created an instance. It is retried with its client token for
-/// this long after its timeout.
+/// A launch without an answer may have created an instance. The launch is retried with its client
+/// token for this long after its timeout.
 const UNSURE_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// A pod listing from the API server is valid for this long for a termination.
 const CONFIRMED_MAX: SignedDuration = SignedDuration::from_secs(15);
-/// Maximum time until a command is sent. It is somewhat longer than the queue of rate-limited
-/// calls.
+/// Maximum time until a command is sent. It is somewhat longer than a rate-limited call can wait in
+/// its queue.
 const SENT_MAX: SignedDuration = SignedDuration::from_secs(30);
 
 /// EC2 terminates instances within minutes. Longer terminations are reported after this time.
 const LINGERS_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 impl Engine {
-    /// Returns until when a command may be sent, because decisions become outdated. A termination
-    /// must be sent before the confirmation of its drain is too old.
+    /// Returns the latest time at which a command may be sent. After that its decision is outdated.
+    /// A termination must be sent before the confirmation of its drain is too old.
     pub fn latest_send_time(&self, command: &Command, now: Timestamp) -> Timestamp {
         let (from, span) = match command {
             Command::Terminate { claim, .. } => {
@@ -238,7 +238,7 @@ fn launch_claim(cx: &mut Context, fleet: &mut FleetSync, id: &ClaimId, now: Time
     claim_steps::send_step(cx, id, ClaimStep::Launch, Command::Launch(launch), now);
 }
 
-/// Returns the launch of a claim.
+/// Returns the launch request for a claim.
 fn launch_of(cx: &Context, claim: NodeClaim, pool: &Pool) -> Launch {
     let labels = node_labels(&claim, pool);
     let mut taints = pool.taints.clone();
@@ -306,6 +306,10 @@ fn terminate_instance(
     if !proven {
         return;
     }
+    cx.progress_of(id).terminated.get_or_insert(now);
+    let Some(claim) = cx.claim(id) else {
+        return;
+    };
     let known = cx.node_of(claim);
     if let Some(patch) = known.and_then(finalizer_removal_patch) {
         // The finalizer kept the Node until this confirmation.
@@ -387,9 +391,9 @@ fn may_terminate(cx: &Context, claim: &NodeClaim, now: Timestamp) -> bool {
 }
 
 /// Returns when the drain was confirmed, if the termination of the instance requires that. The
-/// outer `None` means that it does not: no pods can run on its node, or its deadline has
-/// passed. The deadline of an unhealthy node passes immediately, because its kubelet does not
-/// respond.
+/// outer `None` means that no confirmation is required: no pods can run on its node, or its
+/// deadline has passed. The deadline of an unhealthy node passes immediately, because its kubelet
+/// does not respond.
 fn required_confirmation(
     cx: &Context,
     claim: &NodeClaim,

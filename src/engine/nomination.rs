@@ -29,8 +29,8 @@ const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(30);
 /// Maximum time for the nominations of a node's pods. After that the node is untainted anyway.
 const HINTS_MAX: SignedDuration = SignedDuration::from_secs(10);
 
-/// Maximum time to restore removed nominations after all pods of a plan were nominated. The
-/// scheduler may retry pods all the time, so a longer wait only loses further nominations.
+/// Maximum time in which removed nominations are restored after all pods of a plan were nominated.
+/// The scheduler may retry pods all the time, so a longer wait only loses further nominations.
 const AGAIN_MAX: SignedDuration = SignedDuration::from_millis(250);
 
 /// Maximum time that a ready node waits for other nodes of its plan. With a longer wait, runnable
@@ -45,9 +45,9 @@ const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(1);
 /// between attempts, and a pod is expected on its node for less than a minute.
 const TELLS_MAX: u32 = 10;
 
-/// A pod loses its place after [`REFUSALS_MAX`] refused nominations for an untainted node within at
+/// A pod loses its place after [`REFUSALS_MAX`] refused nominations for an untainted node over at
 /// least [`REFUSED_MAX`], because similar pods may block its only place. This does not apply to
-/// pods spread over hosts: a further host would keep similar pods from their nodes.
+/// pods spread over hosts: an additional node would keep similar pods from their nodes.
 const REFUSALS_MAX: u32 = 3;
 const REFUSED_MAX: SignedDuration = SignedDuration::from_secs(2);
 
@@ -57,7 +57,7 @@ const UNTOLD_MAX: usize = 100;
 /// The required action for the nomination of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// None: it is nominated, or must not be.
+    /// No action: the pod is nominated, or must not be nominated.
     Nothing,
     /// Wait: the nomination is in flight, or the watch does not show it yet.
     Answer { again: bool },
@@ -69,7 +69,7 @@ enum Need {
 
 /// A nomination to send.
 struct PendingNomination {
-    /// Version of the pod: the scheduler tries pods in this order.
+    /// Version of the pod. The scheduler tries pods in the order of their versions.
     version: u64,
     pod: PodKey,
     uid: String,
@@ -109,8 +109,8 @@ impl Nominations {
             let free = !nomination.out && now.duration_since(nomination.at) >= SHOWN_MAX;
             let is_outdated =
                 nomination.here && free && nomination.tells <= TELLS_MAX && !wanted.contains(key);
-            // The scheduler may have set it: it preempts pods there, for this pod or a different
-            // one.
+            // The scheduler may have set the nomination, because it preempts pods on the node for
+            // this pod or a different one.
             is_outdated && !cx.state.objects.has_terminating_pods(nomination.node.as_str())
         });
         stale.map(|(key, _)| key.clone()).collect()
@@ -119,8 +119,8 @@ impl Nominations {
     /// Returns the required action for each pod of a node, in the scheduler's order.
     ///
     /// The scheduler counts nominated pods as running on a node when it checks topology spread. If
-    /// more of them were nominated than the skew permits, no pod would fit. The other pods are
-    /// nominated after these are bound.
+    /// more pods were nominated than the skew permits, no pod would fit. The remaining pods are
+    /// nominated after the first ones are bound.
     fn needed_actions<'p>(
         &self,
         pods: &[&'p Pod],
@@ -165,7 +165,7 @@ impl Nominations {
             {
                 Need::Again
             }
-            // The scheduler sees the nomination no sooner than this watch does.
+            // The scheduler does not see the nomination before this watch shows it.
             Some(nomination) => nomination.awaited_action(),
         }
     }
@@ -430,7 +430,7 @@ pub(super) fn may_untaint(
     latest.is_none()
 }
 
-/// Returns the namespace and labels of a pod. Pods with the same ones are similar.
+/// Returns the namespace and labels of a pod. Pods with the same namespace and labels are similar.
 fn similarity_key(pod: &Pod) -> (&str, &Labels) {
     (&pod.key.namespace, &pod.labels)
 }
@@ -474,9 +474,9 @@ impl OpeningGroup {
         without_removals.wait_until(now).is_some()
     }
 
-    /// Returns until when ready nodes wait for the other nodes of the group. `None` if they do not
-    /// wait. If nodes were untainted one by one, the scheduler would bind pods to nodes that were
-    /// planned for other pods.
+    /// Returns until when ready nodes wait for the other nodes of the group. `None` if the nodes do
+    /// not wait. If nodes were untainted one by one, the scheduler would bind pods to nodes that
+    /// were planned for other pods.
     fn wait_until(&self, now: Timestamp) -> Option<Timestamp> {
         let waits = [
             (self.coming, self.since, TOGETHER_MAX),

@@ -1,5 +1,5 @@
-//! Selects the offerings of a launch. One launch at a time tries each recently refused offering,
-//! and the other launches follow once it has succeeded.
+//! Selects the offerings of a launch. A recently refused offering is tried by one launch at a time,
+//! and other launches request it once that launch has succeeded.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -18,8 +18,8 @@ const TRIED_MAX: SignedDuration = SignedDuration::from_secs(20);
 /// Returns whether a claim may be launched now. Removes the offerings that its launch must not
 /// request: unavailable ones and those that a different launch is trying.
 ///
-/// The claim was planned for its first offering, which is the cheapest. If a different launch
-/// tries this offering, the claim waits. If it is unavailable, the pods of the claim are
+/// The claim was planned for its first offering, which is the cheapest. If a different launch tries
+/// this offering, the claim waits. If the offering is unavailable, the pods of the claim are
 /// planned again.
 pub(super) fn narrow_offerings(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
     let Some(claim) = cx.claim(id) else {
@@ -73,8 +73,8 @@ pub(super) fn narrow_offerings(cx: &mut Context, id: &ClaimId, now: Timestamp) -
     true
 }
 
-/// Returns whether a launch of the claim is in flight, or its usage was requested from the
-/// fleet.
+/// Returns whether a launch of the claim is in flight, or a grant for its usage was requested from
+/// the fleet.
 fn is_launch_in_flight(cx: &Context, id: &ClaimId) -> bool {
     cx.claim(id).is_some_and(|claim| match claim.phase {
         ClaimPhase::Planned => cx.progress.get(id).is_some_and(ClaimProgress::is_grant_requested),

@@ -10,7 +10,7 @@ use crate::state::snapshot::NodeRef;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Placements {
     pub(super) planned: BTreeMap<NodeName, Vec<PodKey>>,
-    /// Pods that have a place. Computed at most once per pass.
+    /// Pods that have a place. This set is computed at most once per pass.
     pub(super) housed: Option<BTreeSet<PodKey>>,
 }
 

@@ -47,8 +47,8 @@ pub(super) struct Provisioning {
     pub(super) retained_nodes: RetainedNodes,
     /// Number of nodes eligible for disruption by reason, before budgets, pauses and windows.
     pub(super) eligible: BTreeMap<Reason, usize>,
-    /// Number of nodes of each pool that count for its budgets, and how many of them are disrupted,
-    /// at the last check.
+    /// Number of nodes of each pool that its budgets count, and how many of them are disrupted, at
+    /// the last check.
     pub(super) budget_counts: BTreeMap<PoolName, (usize, usize)>,
     /// When the next check of all nodes is allowed, and when it is due if something has changed
     /// since the last one.
@@ -83,7 +83,7 @@ impl Provisioning {
         }
     }
 
-    /// Reports the number of nodes eligible for each of these reasons.
+    /// Reports the number of nodes that are eligible for disruption for each of these reasons.
     pub(super) fn report_eligible(&mut self, cx: &mut Context, plan: &Plan, reasons: &[Reason]) {
         for reason in reasons {
             let nodes = plan.eligible_nodes(*reason);
@@ -94,7 +94,7 @@ impl Provisioning {
         }
     }
 
-    /// Records how many nodes of each pool count for its budgets.
+    /// Records how many nodes of each pool its budgets count.
     fn count_for_budgets(&mut self, disruption_view: &DisruptionView<'_>, now: Timestamp) {
         self.budget_counts = Budgets::new(disruption_view, now).total_and_disrupted_by_pool();
     }
@@ -167,8 +167,8 @@ impl Provisioning {
         let mut record = record_in(&cx.state.cluster, pool, "", now, reason, command_id);
         record.origin = cx.state.claim_origin();
         let id = ClaimId::from(claims::new_random_id(cx));
-        // In observe mode nothing is launched, so the same pods are planned repeatedly. They are
-        // reported once.
+        // In observe mode nothing is launched, so the same pods are planned repeatedly. Such pods
+        // are reported once.
         let pods = launch.pods.iter();
         let fresh =
             launch.pods.is_empty() || pods.clone().any(|pod| !self.observed_pods.contains(pod));
@@ -294,8 +294,8 @@ pub(super) fn disrupt_due_nodes(
         provisioning.check_due = provisioning.next_check;
         return;
     }
-    let started = sweeps::start_due_sweeps(cx, consolidation, now);
-    if !has_claims && started.is_empty() {
+    let due_sweeps = sweeps::start_due_sweeps(cx, consolidation, now);
+    if !has_claims && due_sweeps.started.is_empty() {
         return;
     }
     provisioning.next_check = now.checked_add(CHECK_APART).ok();
@@ -303,7 +303,7 @@ pub(super) fn disrupt_due_nodes(
     let disruption_view = cx.state.disruption_view(now);
     provisioning.count_for_budgets(&disruption_view, now);
     let mut plan = plan::select_disruptions(&disruption_view, now);
-    let evaluated = sweeps::evaluated_claims(&disruption_view);
+    let evaluated = sweeps::evaluated_claims(&disruption_view, &plan);
     let reported = std::mem::replace(&mut provisioning.invalid_inputs, disruption_view.misreads);
     let news = provisioning.invalid_inputs.difference(&reported).cloned();
     cx.outbox.reports.extend(news.map(Report::Misread));
@@ -327,8 +327,7 @@ pub(super) fn disrupt_due_nodes(
     }
     cx.outbox.wake_at(next_expiry(cx, now), "a node has expired");
     report_blocked_disruptions(cx, lease, &plan, false);
-    sweeps::record_checked_nodes(cx, &started, &evaluated, &plan);
-    sweeps::record_sweeps(cx, lease, now);
+    sweeps::record_checked_nodes(cx, &due_sweeps, &evaluated, &plan);
     provisioning.report_eligible(cx, &plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
     provisioning.retained_nodes.record_check(&mut plan);
     for claim in plan.cancel {
@@ -401,7 +400,7 @@ fn batch_closes(cx: &Context, interruptions: &Interruptions, now: Timestamp) -> 
     }
 }
 
-/// Plans static pools, and also pending pods if `whole`. Returns the number of these pods, the
+/// Plans static pools, and also pending pods if `whole`. Returns the number of pending pods, the
 /// plan, and whether launches were dropped because of a test node.
 fn plan_round(cx: &mut Context, whole: bool, now: Timestamp) -> (usize, Plan, bool) {
     let tried = registration_backoff::include_test_zones(cx);
@@ -482,8 +481,8 @@ fn report_round(cx: &mut Context, pending: usize, changed: bool, whole: bool, pl
 }
 
 /// Records that pods were planned onto a node. A node that is still tainted is treated like a
-/// claim: all its pods are nominated. On an untainted node only pods that run elsewhere are
-/// recorded. The others are bound immediately or not at all, and must not be planned again
+/// claim: all its pods are nominated. On an untainted node only pods that run on other nodes are
+/// recorded. The other pods are bound immediately or not at all, and must not be planned again
 /// repeatedly.
 fn record_planned_pods(cx: &mut Context, node: &NodeName, pods: Vec<PodKey>, now: Timestamp) {
     let reschedulable = pods.iter().filter(|key| {
@@ -499,7 +498,8 @@ fn record_planned_pods(cx: &mut Context, node: &NodeName, pods: Vec<PodKey>, now
     claim.pods.extend(if closed { pods } else { reschedulable });
 }
 
-/// Returns whether the offerings of a launch have fewer values of a label than `min_values`.
+/// Returns whether the offerings of a launch have fewer values of a label than `min_values`
+/// requires.
 fn is_relaxed(cx: &Context, pool: &Pool, launch: &NewNodeClaim) -> bool {
     let offerings = launch.offerings.iter().map(|(offering, _)| offering.clone());
     cx.state.cluster.scheduling.min_values == MinValuesPolicy::BestEffort
@@ -545,8 +545,8 @@ impl RetainedNodes {
     }
 }
 
-/// Rank of an entry: the lower, the closer the node was to disruption. The order is: due nodes,
-/// empty nodes, nodes that consolidation considered, nodes with only a general verdict.
+/// Rank of an entry: a lower rank means that the node was closer to disruption. The order is: due
+/// nodes, empty nodes, nodes that consolidation considered, nodes with only a general verdict.
 pub(super) fn closeness_rank(kept: &RetainedNode) -> u8 {
     match (kept.reason, &kept.verdict) {
         (_, Verdict::InUse { .. } | Verdict::Empty) => 3,

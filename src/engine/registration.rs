@@ -154,8 +154,9 @@ fn registration_patch(
     }
 }
 
-/// Returns the finalizers that a node needs, if they differ from its current ones. It has
-/// Outrigger's finalizer only if configured. A Node that is being deleted keeps its finalizers.
+/// Returns the finalizers that a node needs, if its current finalizers differ. Outrigger's
+/// finalizer is among them only if it is configured. A Node that is being deleted keeps its
+/// finalizers.
 fn finalizers_of(cx: &Context, node: &Node) -> Option<Vec<String>> {
     let wanted = cx.state.cluster.finalizer;
     if wanted == node.has_finalizer() || node.deleting.is_some() {
@@ -247,7 +248,7 @@ pub(super) fn check_initialized_node(
     // A disruption that this process cancelled is not resumed.
     let unfinished = unfinished_disruption(node).filter(|_| claim.withdrawn.is_none());
     if let Some(reason) = unfinished {
-        // An earlier process evicted pods, or may have.
+        // An earlier process has evicted pods, or may have done so.
         drain::resume_disruption(cx, interruptions, id, reason, now);
     } else if node.is_marked() {
         // The taint is from an earlier process. The engine decides again whether to disrupt the

@@ -2,9 +2,9 @@
 //! security group is at fault, and every further node would be wasted.
 //!
 //! The back-off of a pool in a zone begins when a node has not registered in time and no node
-//! launched there since has registered. After the wait, the engine launches one test node at a
-//! time, and the other launches follow once it has registered. While no node registers in any zone,
-//! the wait doubles.
+//! launched later in the zone has registered. After the wait, the engine launches one test node at
+//! a time, and the other launches follow once it has registered. While no node registers in any
+//! zone, the wait doubles.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use crate::state::node_claims::NodeClaim;
 use crate::state::unavailable_offerings::Untried;
 
 /// The first wait, or the registration timeout if that is shorter, and the longest wait. Each
-/// failed test node doubles it.
+/// failed test node doubles the wait.
 const WAIT: SignedDuration = SignedDuration::from_mins(2);
 const WAIT_MAX: SignedDuration = SignedDuration::from_hours(1);
 /// The engine forgets a wait this long after its end, if no launch has used it.
@@ -34,7 +34,7 @@ impl Wait {
         Self { failures: 0, since: Timestamp::MIN, until: now }
     }
 
-    /// Counts a node that did not register. Returns whether it is a new failure: a node that was
+    /// Counts a node that did not register. Returns whether this is a new failure: a node that was
     /// launched before the last failure belongs to that failure. The first `free` failures cause no
     /// wait.
     fn record_failure(
@@ -66,7 +66,7 @@ impl Context {
     }
 }
 
-/// Handles a node that did not register in time.
+/// Handles the failure of a node to register in time.
 pub(super) fn on_not_registered(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     let progress = cx.progress.entry(id.clone()).or_default();
     if std::mem::replace(&mut progress.unregistered, true) || !cx.is_managing() {
@@ -129,7 +129,7 @@ pub(super) fn on_registered(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     let Some(failing) = known.failing.get_mut(&pool) else {
         return;
     };
-    // An old node that registers again does not predict new launches.
+    // An old node that registers again does not prove that new nodes will register.
     if launched < failing.launched {
         return;
     }
@@ -161,7 +161,7 @@ fn hashes_of(cx: &Context, pool: &PoolName) -> Option<(String, String)> {
     cluster.pool(pool.as_str()).map(|pool| hashes_in(cluster, pool))
 }
 
-/// Excludes zones with a launch back-off from plans, and zones with an unfinished test.
+/// Excludes zones with a launch back-off or an unfinished test from plans, and forgets old waits.
 pub(super) fn exclude_failing_zones(cx: &mut Context, now: Timestamp) {
     forget_waits(cx, now);
     let waits = cx.safeguards.registration_backoff.failing.values();
@@ -234,7 +234,7 @@ fn test_node_deadline(
         let mut offerings = known.into_iter().chain(&claim.offerings);
         claim.record.pool == *pool && offerings.any(|offering| !proven.contains(&offering.zone))
     });
-    // The result of an overdue node is known, even if its termination is blocked.
+    // An overdue test node has failed, even if its termination is blocked.
     tried
         .map(|claim| claims::phase_deadline(cx, claim, cx.pool_of(claim).registration_timeout))
         .filter(|deadline| *deadline > now)
@@ -252,9 +252,9 @@ pub(super) fn include_test_zones(cx: &mut Context) -> BTreeSet<PoolName> {
     .collect()
 }
 
-/// Keeps one launch per pool in zones with a due test node: first the instance type with the
-/// fewest failures, then the launch with the most pods. Pods that can run in a different zone
-/// are planned there, and the other pods wait. Returns whether any launch was dropped.
+/// Keeps one launch per pool in zones with a due test node. It prefers the instance type with the
+/// fewest failures, then the launch with the most pods. Pods that can run in a different zone are
+/// planned there, and the other pods wait. Returns whether any launch was dropped.
 pub(super) fn keep_one_test_launch(
     cx: &Context,
     plan: &mut Plan,

@@ -1,5 +1,5 @@
-//! Removes what blocks the Nodes of a released cluster: Outrigger's taints and finalizer. Their
-//! instances continue to run.
+//! Removes Outrigger's taints and finalizer, which block the Nodes of a released cluster. The
+//! instances of these Nodes continue to run.
 
 use crate::engine::claims::finalizer_removal_patch;
 use crate::engine::command::NodePatch;

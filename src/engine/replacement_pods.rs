@@ -2,7 +2,7 @@
 //! New nodes remain tainted until these pods exist.
 //!
 //! The scheduler binds a pod immediately to any untainted node. When pods of several nodes move to
-//! new nodes of different sizes, pods would take places planned for other pods. The last pods would
+//! new nodes of different sizes, they would take places planned for other pods. The last pods would
 //! then find no capacity. While these nodes are tainted, the pods are pending for a few seconds.
 //! Each pod is nominated for its own node (`nomination`) before the nodes are untainted.
 
@@ -26,31 +26,34 @@ use crate::state::node_claims::NodeClaim;
 /// The nodes of these pods may have to wait for further machines to boot.
 const HELD_MAX: SignedDuration = SignedDuration::from_mins(2);
 
-/// Once the pods may be evicted, the node is held for at most this long. A PodDisruptionBudget may
-/// permit the evictions only one by one, each after the previous pod runs again.
+/// Once the pods may be evicted, the node stays tainted for at most this long. A
+/// PodDisruptionBudget may permit the evictions only one by one, each after the previous pod runs
+/// again.
 const LEAVING_MAX: SignedDuration = SignedDuration::from_secs(10);
 
 /// No pending pod waits for other pods longer than this.
 const WAITS_MAX: SignedDuration = SignedDuration::from_secs(5);
 
-/// Controllers recreate pods within this time, even hundreds. Later, none is expected.
+/// Controllers recreate even hundreds of pods within this time. After it, no replacement pod is
+/// expected.
 const REPLACEMENT_MAX: SignedDuration = SignedDuration::from_secs(10);
 
-/// A pod that its owner creates within this time after an eviction counts as its replacement.
+/// A pod that its owner creates within this time after an eviction counts as the replacement of the
+/// evicted pod.
 const RETURNS: SignedDuration = SignedDuration::from_mins(5);
 
-/// Interval between checks of a held node.
+/// Interval between checks of a node that stays tainted for pods.
 const LOOK: SignedDuration = SignedDuration::from_millis(500);
 
 impl EvictedPod {
-    /// Returns whether a new pod may still be its replacement.
+    /// Returns whether a new pod may still be the replacement of this evicted pod.
     fn is_recent(&self, now: Timestamp) -> bool {
         now.duration_since(self.at) < RETURNS
     }
 }
 
 impl ReplacementPods {
-    /// Returns whether a claim's node waits for replacement pods, so that other pods wait.
+    /// Returns whether a claim's node waits for replacement pods. If so, other pods wait, too.
     fn is_awaited(&self, claim: &ClaimId, now: Timestamp) -> bool {
         self.awaited.get(claim).is_some_and(|awaited| awaited.count > 0 && now < awaited.held)
     }
@@ -144,8 +147,8 @@ pub(super) fn is_for_reschedulable(claim: &NodeClaim) -> bool {
 }
 
 impl Consolidation {
-    /// Handles a pod before its change is recorded: it may be terminating, or replace a pod that
-    /// is.
+    /// Handles a pod before its change is recorded: it may be terminating, or replace a terminating
+    /// pod.
     pub(super) fn observe_pod(&mut self, cx: &mut Context, pod: &Pod, now: Timestamp) {
         let known = cx.state.objects.pods.get(&pod.key);
         if pod.deleting.is_some() {
@@ -171,8 +174,8 @@ impl Consolidation {
         }
     }
 
-    /// Handles the binding of a replacement pod. If it was not planned for this node, the pods
-    /// planned there may find no capacity.
+    /// Handles the binding of a replacement pod. If the pod was not planned for this node, the pods
+    /// that were planned for the node may find no capacity.
     fn record_displaced_pods(&mut self, cx: &Context, pod: &Pod, pool: &PoolName, now: Timestamp) {
         let claim = cx.state.claim_under(pod);
         let Some(claim) = claim.filter(|claim| !claim.pods.contains(&pod.key)) else {
@@ -186,15 +189,15 @@ impl Consolidation {
     /// Handles the deletion of a pod.
     pub(super) fn on_pod_deleted(&mut self, cx: &mut Context, pod: &PodKey, now: Timestamp) {
         let known = cx.state.objects.pods.get(pod);
-        // Most pods were seen terminating before.
+        // The watch has shown most pods as terminating before their deletion.
         let known = known.filter(|known| known.deleting.is_none());
         if let Some(known) = known.cloned() {
             self.transfer_placement(cx, &known, now);
         }
     }
 
-    /// Records an evicted pod, whose replacement inherits its place. The state still holds the pod
-    /// before its change.
+    /// Records an evicted pod, whose replacement inherits its place. The state still contains the
+    /// pod as it was before the change.
     fn transfer_placement(&mut self, cx: &mut Context, pod: &Pod, now: Timestamp) {
         self.replacement_pods.forget_replacement(&pod.key);
         let known = cx.state.objects.pods.get(&pod.key);
@@ -220,7 +223,8 @@ impl Consolidation {
             };
             self.replacement_pods.record_eviction(departed, owner);
         }
-        // If the node is untainted already, the replacement pod is bound immediately or elsewhere.
+        // If the node is untainted already, the replacement pod is bound immediately, to this or
+        // another node.
         let claims = cx.state.ledger.claims.values_mut();
         let open = claims.filter(|claim| claim.phase == ClaimPhase::Initialized);
         open.for_each(|claim| _ = claim.pods.remove(&pod.key));
@@ -270,8 +274,8 @@ fn is_untainted_late(cx: &Context, nominations: &Nominations, claim: &NodeClaim)
     claim.phase < ClaimPhase::Initialized && is_told && is_for_reschedulable(claim)
 }
 
-/// Returns whether pods may be evicted for a claim's node: it is untainted, or it is ready and
-/// only held for them.
+/// Returns whether pods that move to a claim's node may be evicted: the node is untainted, or it is
+/// ready and remains tainted only for these pods.
 pub(super) fn is_prepared(cx: &Context, nominations: &Nominations, claim: &NodeClaim) -> bool {
     if claim.phase == ClaimPhase::Initialized {
         return true;
@@ -286,16 +290,16 @@ pub(super) fn is_prepared(cx: &Context, nominations: &Nominations, claim: &NodeC
     })
 }
 
-/// Checks a held node again soon.
+/// Schedules the next check of nodes that stay tainted for pods.
 pub(super) fn recheck_held_nodes(cx: &mut Context, now: Timestamp) {
     let at = now.checked_add(LOOK).unwrap_or(now);
     cx.outbox.wake_at(at, "a node is tainted for expected pods");
 }
 
 /// Returns whether each of these reschedulable pods has a place. The node of the place must be
-/// ready or held for such pods, and must not be disrupted. A pod bound to the disrupted node
-/// after the last plan has none. A pod loses its place if its claim fails or if a different pod
-/// takes the place.
+/// ready or stay tainted for such pods, and must not be disrupted. A pod bound to the disrupted
+/// node after the last plan has no place. A pod loses its place if its claim fails or if a
+/// different pod takes the place.
 pub(super) fn have_places(
     cx: &mut Context,
     nominations: &Nominations,

@@ -36,22 +36,23 @@ pub enum Report {
     /// The API server, the instances and the configuration belong to different clusters. All
     /// changes are suspended.
     Mismatch(Mismatch),
-    /// They belong to the same cluster again.
+    /// The API server, the instances and the configuration belong to the same cluster again.
     Matches,
-    /// Several Nodes have the providerID of one instance. Their voluntary disruption is blocked.
+    /// Several Nodes have the providerID of one instance. The voluntary disruption of these Nodes
+    /// is blocked.
     SameInstance {
         /// The instance.
         instance: InstanceId,
         /// The Nodes.
         nodes: Vec<NodeName>,
     },
-    /// Too many instances would be terminated without a drain. Their termination waits for
-    /// approval.
+    /// Too many instances would be terminated without a drain. The termination of these instances
+    /// waits for approval.
     EndsHeld(HeldEnds),
     /// No termination waits for approval.
     EndsReleased,
-    /// A node of a pool has not registered in time, and no node launched in its zone since has
-    /// registered. Launches there are held until a test launch.
+    /// A node of a pool has not registered in time, and no node launched later in its zone has
+    /// registered. Launches in the zone wait for a test launch.
     Unregistered {
         /// The pool.
         pool: PoolName,
@@ -62,13 +63,13 @@ pub enum Report {
         /// Time of the next test launch.
         until: Timestamp,
     },
-    /// Launches of a pool in a zone are no longer held.
+    /// Launches of a pool in a zone no longer wait for a test launch.
     Registers {
         /// The pool.
         pool: PoolName,
         /// The zone.
         zone: Zone,
-        /// Number of pools and zones with held launches.
+        /// Number of pools and zones in which launches still wait.
         left: usize,
     },
     /// The cluster state is in sync again.
@@ -97,11 +98,13 @@ pub enum Report {
     Unplaced(UnschedulablePod),
     /// No unschedulable pods remain.
     AllAnswered,
-    /// Static capacity cannot be provided. Repeated only when the shortfall changes.
+    /// Nodes of a static pool or capacity of a buffer cannot be launched. Repeated only when the
+    /// shortfall changes.
     Short(Shortfall),
     /// A shortfall ended: the capacity exists or is no longer required.
     Enough(StaticDemand),
-    /// A claim was planned for these pods. In observe mode: would be.
+    /// A claim was planned for these pods. In observe mode, the report only means that the claim
+    /// would be planned.
     ClaimPlanned {
         /// The claim.
         claim: ClaimId,
@@ -113,9 +116,9 @@ pub enum Report {
         price: Price,
         /// Number of offerings for the launch.
         offerings: usize,
-        /// Why: `provisioned`, or the disruption reason of the nodes that it replaces.
+        /// `provisioned`, or the disruption reason of the nodes that the claim replaces.
         reason: &'static str,
-        /// True if the offerings have fewer values of a label than `min_values`.
+        /// True if the offerings have fewer values of a label than `min_values` requires.
         relaxed: bool,
         /// Pods of the claim.
         pods: Vec<PodKey>,
@@ -131,7 +134,7 @@ pub enum Report {
         /// Its price, if the catalog knows it.
         price: Option<Price>,
     },
-    /// A launch was refused. Its pods are planned again.
+    /// A launch was refused. The pods of its claim are planned again.
     ClaimRefused {
         /// The claim.
         claim: ClaimId,
@@ -147,7 +150,7 @@ pub enum Report {
         /// changed, or its cheapest offering is unavailable.
         next: Option<ClaimId>,
     },
-    /// A limit denied a claim. Its pods are planned again.
+    /// A limit denied a claim. The pods of the claim are planned again.
     ClaimDenied {
         /// The claim.
         claim: ClaimId,
@@ -199,12 +202,13 @@ pub enum Report {
         offering: Option<OfferingKey>,
         /// The new phase.
         phase: ClaimPhase,
-        /// True if it enters the phase after a drain with which no pods remain on its node.
+        /// True if the claim enters the phase after a drain that left no pods on its node.
         drained: bool,
-        /// True if it had reached the phase before startup.
+        /// True if the claim had reached the phase before this process started.
         found: bool,
     },
-    /// A node is disrupted. In observe mode: would be.
+    /// A node is disrupted. In observe mode, the report only means that the node would be
+    /// disrupted.
     Retire {
         /// The claim.
         claim: ClaimId,
@@ -229,7 +233,8 @@ pub enum Report {
         /// Number of nodes.
         nodes: usize,
     },
-    /// Nodes are consolidated. In observe mode: would be.
+    /// Nodes are consolidated. In observe mode, the report only means that the nodes would be
+    /// consolidated.
     Consolidates {
         /// Their pools.
         pools: BTreeSet<PoolName>,
@@ -253,13 +258,13 @@ pub enum Report {
     Ailing(NodeHealth),
     /// Enough nodes are ready. Voluntary disruption resumes.
     Well(NodeHealth),
-    /// A configuration change would disrupt too many nodes. They wait for approval.
+    /// A configuration change would disrupt too many nodes. These disruptions wait for approval.
     Held(PendingApproval),
-    /// The held nodes are released: the change was approved or superseded.
+    /// The nodes no longer wait for approval: the change was approved or superseded.
     Unheld {
         /// The id of the approval.
         id: String,
-        /// Number of held nodes.
+        /// Number of nodes that waited.
         nodes: usize,
     },
     /// The provider sent an interruption notice.
@@ -272,7 +277,7 @@ pub enum Report {
         instance: InstanceId,
         /// Kind of interruption.
         what: Interruption,
-        /// True if it is ignored.
+        /// True if the notice is ignored.
         ignored: bool,
     },
     /// The disruption of a node was cancelled.
@@ -307,6 +312,13 @@ pub enum Report {
         /// The blocker.
         why: String,
     },
+    /// A scheduled sweep did not run, because no host could run it in time.
+    SweepSkipped {
+        /// Its kind.
+        sweep: SweepKind,
+        /// The occurrence of its schedule.
+        at: Timestamp,
+    },
     /// A scheduled sweep has run.
     Swept {
         /// Its kind.
@@ -328,7 +340,7 @@ pub enum Report {
         held_by: Vec<DrainBlocker>,
         /// Number of further blockers.
         more: usize,
-        /// When the node is terminated anyway, if so.
+        /// When the node is terminated despite the blockers. `None` if it is not.
         deadline: Option<Timestamp>,
     },
     /// A drain timed out, and the node is terminated despite blockers.
@@ -342,7 +354,8 @@ pub enum Report {
         /// Number of further blockers.
         more: usize,
     },
-    /// An instance does not terminate after the request. Repeated with doubled intervals.
+    /// An instance has not terminated for a long time after the request. Repeated with doubled
+    /// intervals.
     Lingers {
         /// The claim.
         claim: ClaimId,
@@ -384,7 +397,7 @@ pub enum Report {
         /// Capacity of the node.
         found: i64,
     },
-    /// A node registered without the taint that keeps pods off it until its registration.
+    /// A node registered without the taint that keeps pods off the node until its registration.
     Unguarded {
         /// The node.
         node: NodeName,

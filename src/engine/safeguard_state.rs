@@ -24,7 +24,7 @@ pub(super) struct ChangeSafeguard {
     pub(super) ailing: bool,
     /// True if the disruptions of the configuration still have to be checked.
     pub(super) changed: bool,
-    /// True if they were ever checked.
+    /// True if the disruptions of any configuration were ever checked.
     pub(super) weighed: bool,
     /// The last checked configuration, if it was replaced.
     pub(super) before: Option<Arc<Cluster>>,
@@ -35,9 +35,9 @@ pub(super) struct ChangeSafeguard {
 pub(super) struct UndrainedTerminations {
     /// Times of recent terminations without a drain.
     pub(super) ended: VecDeque<Timestamp>,
-    /// Claims that had a Node or should have one, and since when it is missing.
+    /// Claims without a Node although they had one or should have one, and since when.
     pub(super) missing: BTreeMap<ClaimId, Timestamp>,
-    /// Those of the `missing` claims that were within the limit at the last comparison.
+    /// The claims of `missing` that were within the limit at the last comparison.
     pub(super) tolerated: BTreeSet<ClaimId>,
     /// Claims whose Node this process has seen ready or with user pods.
     pub(super) used: BTreeSet<ClaimId>,
@@ -54,7 +54,8 @@ pub(super) struct UndrainedTerminations {
     pub(super) held: Option<HeldEnds>,
     /// The approvals that a user can give.
     pub(super) offers: VecDeque<HeldEnds>,
-    /// Claims that may be terminated: a user has approved it, and no Node has registered since.
+    /// Claims that may be terminated, because a user has approved it and no Node has registered
+    /// since.
     pub(super) accepted: BTreeSet<ClaimId>,
 }
 
@@ -69,14 +70,14 @@ pub(super) struct RegistrationBackoff {
 /// A pool whose nodes do not register.
 #[derive(Clone, Debug)]
 pub(super) struct Failing {
-    /// The hashes of the pool and its node class. The back-off ends if they change.
+    /// The hashes of the pool and its node class. The back-off ends if a hash changes.
     pub(super) hashes: (String, String),
     /// When the first node that did not register was launched.
     pub(super) launched: Timestamp,
     /// The wait before a test node in any zone, until a node has registered.
     pub(super) all: Wait,
     pub(super) zones: BTreeMap<Zone, Wait>,
-    /// Zones in which a node launched since then has registered.
+    /// Zones in which a node launched after `launched` has registered.
     pub(super) proven: BTreeSet<Zone>,
     /// Number of failures by instance type.
     pub(super) types: BTreeMap<TypeName, u32>,

@@ -1,5 +1,5 @@
-//! Safeguards that block due disruptions and report it: too many nodes are not ready, or a
-//! configuration change would disrupt too many nodes before a user approves it.
+//! Safeguards that block and report due disruptions: too many nodes are not ready, or a
+//! configuration change would disrupt too many nodes and no user has approved it yet.
 
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ pub(super) fn before_configuration_change(cx: &mut Context) {
     cx.safeguards.changes.changed = true;
 }
 
-/// Releases the held nodes if the Lease has the approval. The approved configuration may be a
-/// future one.
+/// Releases the nodes that wait for approval, if the Lease has the approval. The approved
+/// configuration may be a future one.
 pub(super) fn check_accepted_change(cx: &mut Context) {
     let accepted = &cx.state.notes.accepted;
     let unaccepted = &mut cx.state.unaccepted;
@@ -47,8 +47,8 @@ pub(super) fn check_accepted_change(cx: &mut Context) {
     }
 }
 
-/// Holds the disruptions of a changed configuration if there are too many. Earlier disruptions
-/// that were not held continue. After a restart there is no earlier configuration.
+/// Blocks the disruptions that a changed configuration causes, if there are too many. Earlier
+/// disruptions that were not blocked continue. After a restart there is no earlier configuration.
 pub(super) fn check_changed_configuration(cx: &mut Context, now: Timestamp) {
     if !std::mem::take(&mut cx.safeguards.changes.changed) {
         return;
@@ -66,7 +66,8 @@ pub(super) fn check_changed_configuration(cx: &mut Context, now: Timestamp) {
     }
 }
 
-/// Returns the disruptions of the configuration to hold, if there are too many.
+/// Returns the disruptions that the configuration causes and that must wait for approval, if there
+/// are too many.
 fn excessive_disruptions(
     cx: &Context,
     before: Option<&Cluster>,
@@ -96,8 +97,8 @@ fn release_held_nodes(cx: &mut Context, approval: PendingApproval) {
     cx.outbox.push_report(Report::Unheld { id: approval.id, nodes });
 }
 
-/// Cancels disruptions without a taint if there are too many now, because nodes were lost or
-/// disrupted meanwhile. Taints in flight were checked when they were sent.
+/// Cancels disruptions whose nodes are not tainted yet if there are too many now, because nodes
+/// were lost or disrupted meanwhile. Taints in flight were checked when they were sent.
 pub(super) fn recheck_disruptions(
     cx: &mut Context,
     consolidation: &mut Consolidation,
@@ -128,7 +129,7 @@ pub(super) fn recheck_disruptions(
     }
 }
 
-/// Returns whether a disrupted node has no taint, none in flight, and no evicted pod.
+/// Returns whether a disrupted node has no taint, no taint in flight and no evicted pod.
 fn is_untainted(cx: &Context, id: &ClaimId, claim: &NodeClaim) -> bool {
     cx.progress.get(id).is_none_or(|progress| {
         let node = cx.state.node_of(claim);

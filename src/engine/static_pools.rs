@@ -69,8 +69,8 @@ impl StaticSchedule {
         self.room = windows.chain(again).min().or(Some(Timestamp::MAX));
     }
 
-    /// Returns new or changed shortfalls, and the ended ones. `room` is true if buffers were
-    /// planned too.
+    /// Returns new or changed shortfalls, and the ended ones. `room` is true if the plan includes
+    /// buffers.
     pub(super) fn update_shortfalls(
         &mut self,
         short: &[Shortfall],
@@ -94,7 +94,7 @@ impl StaticSchedule {
         )
     }
 
-    /// Reports the end of every shortfall once no static capacity is required any more.
+    /// Reports the end of all shortfalls once no static capacity is required any more.
     pub(super) fn end_all_shortfalls(&mut self) -> Vec<StaticDemand> {
         std::mem::take(&mut self.told).into_keys().collect()
     }

@@ -3,7 +3,7 @@
 //! A sweep changes nothing itself. It widens the set of nodes that the checks of the same pass may
 //! disrupt, and these apply every budget, window, pause and safeguard as without sweeps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
@@ -16,44 +16,73 @@ use crate::engine::in_flight::CommandPurpose;
 use crate::engine::lease_annotations::LeaseSync;
 use crate::engine::report::Report;
 use crate::model::id::{ClaimId, NodeName};
+use crate::model::pool::Reason;
 use crate::model::sweep::SweepKind;
 use crate::plan::Plan;
 use crate::provider::CommandResult;
 use crate::state::candidates::DisruptionView;
-use crate::state::sweeps::SweepResult;
+use crate::state::sweeps::{DueSweeps, SweepResult};
 
-/// Starts the due sweeps. Nothing starts before the Lease was read: it records the last sweeps, and
-/// pauses.
+/// Returns whether a sweep is due and can start.
+pub(super) fn is_any_due(cx: &Context, now: Timestamp) -> bool {
+    cx.state.notes.fault.is_none() && cx.state.sweeps.is_any_due(now)
+}
+
+/// Applies the schedules of the configuration. Nothing happens before the Lease was read: it
+/// records the last sweeps, and pauses. Until then, nodes that need a sweep are kept.
+pub(super) fn apply_schedules(cx: &mut Context, now: Timestamp) {
+    if cx.state.notes.fault.is_none() {
+        let state = &mut cx.state;
+        state.sweeps.apply_schedules(&state.cluster, &state.notes.sweeps, now);
+    }
+}
+
+/// Starts the due sweeps. A drift sweep waits for the node classes: without them, it would find
+/// too few nodes.
 pub(super) fn start_due_sweeps(
     cx: &mut Context,
     consolidation: &mut Consolidation,
     now: Timestamp,
-) -> BTreeMap<SweepKind, Timestamp> {
-    if cx.state.notes.fault.is_some() {
-        return BTreeMap::new();
+) -> DueSweeps {
+    if !is_any_due(cx, now) {
+        return DueSweeps::default();
     }
-    let state = &mut cx.state;
-    state.sweeps.apply_schedules(&state.cluster, &state.notes.sweeps, now);
-    let started = state.sweeps.start_due(now);
-    if started.contains_key(&SweepKind::Consolidation) {
+    let awaits_classes = cx.state.awaits_classes();
+    let is_ready = |kind| kind != SweepKind::Drift || !awaits_classes;
+    if cx.state.sweeps.get(SweepKind::Consolidation).is_some_and(|sweep| sweep.is_due(now)) {
+        end_consolidation(cx, true, now);
+    }
+    let due = cx.state.sweeps.start_due(is_ready, now);
+    if due.started.contains_key(&SweepKind::Consolidation) {
         consolidation.schedule.mark_swept(now);
     }
-    started
+    for (sweep, at) in &due.skipped {
+        cx.outbox.push_report(Report::SweepSkipped { sweep: *sweep, at: *at });
+    }
+    due
 }
 
-/// Returns the claims that a check evaluates. Empty without sweeps, which alone use it.
-pub(super) fn evaluated_claims(disruption_view: &DisruptionView<'_>) -> BTreeSet<ClaimId> {
-    if disruption_view.sweeps.is_empty() {
+/// Returns the claims that a check evaluates for the reason of a sweep. Nodes that it selects for a
+/// different reason are not evaluated for this one. Empty without sweeps, which alone use it.
+pub(super) fn evaluated_claims(
+    disruption_view: &DisruptionView<'_>,
+    plan: &Plan,
+) -> BTreeSet<ClaimId> {
+    if disruption_view.sweeps.is_none_or(|sweeps| sweeps.is_empty()) {
         return BTreeSet::new();
     }
     let claims = disruption_view.candidates.iter().filter_map(|candidate| candidate.claim);
-    claims.map(|claim| claim.record.id.clone()).collect()
+    let mut evaluated: BTreeSet<ClaimId> = claims.map(|claim| claim.record.id.clone()).collect();
+    for claim in plan.retire.iter().filter_map(|node| node.claim.as_ref()) {
+        evaluated.remove(claim);
+    }
+    evaluated
 }
 
 /// Records which nodes the checks of this pass found due, and reports the sweeps among them.
 pub(super) fn record_checked_nodes(
     cx: &mut Context,
-    started: &BTreeMap<SweepKind, Timestamp>,
+    due_sweeps: &DueSweeps,
     evaluated: &BTreeSet<ClaimId>,
     plan: &Plan,
 ) {
@@ -73,7 +102,7 @@ pub(super) fn record_checked_nodes(
             .map(|node| &node.node)
             .collect();
         let result = SweepResult { disrupted: disrupted.len(), blocked: blocked.len() };
-        if let Some(at) = started.get(&kind) {
+        if let Some(at) = due_sweeps.started.get(&kind) {
             cx.outbox.push_report(Report::Swept { sweep: kind, at: *at, result });
         }
         due.extend(disrupted.into_iter().cloned());
@@ -85,25 +114,36 @@ pub(super) fn record_checked_nodes(
     }
 }
 
-/// Ends the sweep of consolidation once it finds nothing, and no budget, window or pause keeps a
-/// node. In observe mode nothing changes, so the first run is the last one.
-pub(super) fn record_consolidation_result(cx: &mut Context, plan: &Plan) {
-    let is_held = plan.kept.iter().any(|node| node.verdict.is_safeguard());
-    let is_last = !cx.is_managing() || plan.retire.is_empty() && !is_held;
-    let completed = cx.state.sweeps.record_consolidation(plan.retire.len(), is_last);
-    if let Some((at, result)) = completed {
+/// Counts the nodes that a run of consolidation disrupts. The sweep ends once a run finds nothing,
+/// no node is being disrupted, and no node may become a candidate soon. In observe mode nothing
+/// changes, so the first run is the last one.
+pub(super) fn record_consolidation_result(cx: &mut Context, plan: &Plan, now: Timestamp) {
+    cx.state.sweeps.record_consolidation(plan.retire.len());
+    let is_held = plan.kept.iter().any(|node| {
+        let passes = matches!(
+            node.verdict,
+            Verdict::RecentlyChanged { .. } | Verdict::Nominated | Verdict::LeaseUnreadable(_)
+        );
+        passes || node.verdict.is_safeguard()
+    });
+    let mut claims = cx.state.ledger.claims.values();
+    let moves = claims.any(|claim| claim.leaving == Some(Reason::Underutilized));
+    let is_quiet = plan.retire.is_empty() && plan.ailing.is_none() && !is_held && !moves;
+    end_consolidation(cx, is_quiet || !cx.is_managing(), now);
+}
+
+/// Ends the running sweep of consolidation if it `is_complete` or lasts too long.
+fn end_consolidation(cx: &mut Context, is_complete: bool, now: Timestamp) {
+    if let Some((at, result)) = cx.state.sweeps.end_consolidation(is_complete, now) {
         cx.outbox.push_report(Report::Swept { sweep: SweepKind::Consolidation, at, result });
     }
 }
 
 /// Records the last sweeps on the Lease of a managed cluster.
 pub(super) fn record_sweeps(cx: &mut Context, lease: &mut LeaseSync, now: Timestamp) {
-    if !cx.state.sweeps.unrecorded || !cx.is_managing() {
-        return;
-    }
-    if !lease.may_write() {
-        // A result without news still matters here.
-        cx.changed = true;
+    let has_claims = !cx.state.ledger.claims.is_empty();
+    end_consolidation(cx, !has_claims, now);
+    if !cx.state.sweeps.unrecorded || !cx.is_managing() || !lease.may_record_sweeps(cx, now) {
         return;
     }
     lease.begin_write();
@@ -122,7 +162,7 @@ pub(super) fn on_sweeps_recorded(
     result: CommandResult,
     now: Timestamp,
 ) {
-    if !lease.on_written(cx, result, now) {
-        cx.state.sweeps.unrecorded = true;
-    }
+    let written = lease.on_written(cx, result, now);
+    lease.on_sweeps_recorded(cx, written, now);
+    cx.state.sweeps.unrecorded |= !written;
 }

@@ -28,15 +28,16 @@ const QUIET: SignedDuration = SignedDuration::from_secs(5);
 /// After a shorter gap, earlier observations remain valid: everything was listed again.
 const SHORT_GAP: SignedDuration = SignedDuration::from_mins(1);
 
-/// Maximum number of probed objects when a listing lacks many. Eight probes detect a listing that
-/// wrongly lacks a tenth of the objects more often than not.
+/// Maximum number of probed objects when a listing lacks many. If a listing wrongly lacks a tenth
+/// of the objects, eight probes detect it in more than half of the cases.
 const PROBES_MAX: usize = 8;
 
-/// Pods bound to unknown nodes are normal for this long, because two watches are not in step.
+/// Pods bound to unknown nodes are normal for this long, because the watches of pods and nodes are
+/// not synchronized.
 const UNKNOWN_MAX: SignedDuration = SignedDuration::from_secs(3);
 
-/// Places count only if the watches of pods and nodes showed activity within this time. Watches
-/// show activity about every 10 s, and the runtime checks every 2 s.
+/// Planned places are valid only if the watches of pods and nodes showed activity within this time.
+/// Watches show activity about every 10 s, and the runtime checks every 2 s.
 const RECENT_MAX: SignedDuration = SignedDuration::from_secs(15);
 
 impl Context {
@@ -219,9 +220,9 @@ fn check_unknown_nodes(cx: &mut Context, now: Timestamp) {
     }
 }
 
-/// Returns whether the cluster state is recent enough to evict pods that rely on capacity
-/// elsewhere. A stalled watch is tolerated longer for everything that disrupts no pod. If it is
-/// not recent, the next activity of the watch starts a pass.
+/// Returns whether the cluster state is recent enough to evict pods that rely on capacity of other
+/// nodes. For decisions that disrupt no pod, a stalled watch is tolerated for longer. If the state
+/// is not recent, the next activity of the watch starts a pass.
 pub(super) fn are_watches_recent(cx: &mut Context, now: Timestamp) -> bool {
     let recent = [ObjectKind::Pod, ObjectKind::Node]
         .into_iter()
@@ -313,11 +314,12 @@ pub(super) fn on_probe_result(
     }
 }
 
-/// Buffers are read within seconds of a start. If reading them fails for this long, empty nodes are
-/// disrupted anyway, because they cost money meanwhile.
+/// Buffers are read within seconds after a start. If reading them fails for this long, empty nodes
+/// are disrupted without this information, because they cost money.
 pub(super) const UNREAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 
-/// Returns until when empty nodes are kept because the buffers that may need them are unread.
+/// Returns until when empty nodes are kept because the buffers that may need them have not been
+/// read yet.
 pub(super) fn keeps_empty_until(cx: &Context, now: Timestamp) -> Option<Timestamp> {
     let started = cx.state.started.filter(|_| cx.state.declared.is_none());
     let until = started.and_then(|at| at.checked_add(UNREAD_MAX).ok());

@@ -26,7 +26,7 @@ pub(super) enum SyncPhase {
     OutOfSync {
         /// When the cluster state went out of sync.
         since: Timestamp,
-        /// When it became complete again.
+        /// When the cluster state became complete again.
         complete_since: Option<Timestamp>,
     },
 }
@@ -50,13 +50,14 @@ pub(super) struct SyncState {
     pub(super) listing_fault: Option<String>,
     /// Why the last listing of instances failed, if it did.
     pub(super) listing_failed: Option<String>,
-    /// True if the last listing contained news.
+    /// True if the last listing contained changes.
     pub(super) listing_news: bool,
-    /// Why the API server, the instances and the configuration are not of one cluster, if so.
+    /// The mismatch of the API server, the instances and the configuration, if they belong to
+    /// different clusters.
     pub(super) mismatch: Option<Mismatch>,
     /// True if the first comparison is reported even if it finds no mismatch.
     pub(super) reports_match: bool,
-    /// Clock skew between this host and a remote clock, if it is a fault.
+    /// Clock skew between this host and a remote clock, if the skew suspends decisions.
     pub(super) clock_skew: Option<ClockSkew>,
     /// Objects missing from incomplete listings.
     pub(super) doubts: BTreeMap<ObjectKind, Vec<(ObjectKey, String)>>,

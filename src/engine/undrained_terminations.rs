@@ -1,6 +1,6 @@
 //! Limits the terminations without a drain, which happen if an instance has no Node or its kubelet
-//! does not respond. One mistake elsewhere, such as the deletion of all Nodes, must not terminate
-//! all instances.
+//! does not respond. One mistake of a user or another program, such as the deletion of all Nodes,
+//! must not terminate all instances.
 //!
 //! The reasons are in docs/decisions/036-cluster-identity.md.
 
@@ -21,11 +21,11 @@ use crate::model::template_hash::accept_id;
 use crate::state::cluster_identity::{HeldEnds, Mismatch};
 use crate::state::node_claims::{LISTING_APART, NodeClaim};
 
-/// A termination without a drain counts for this long.
+/// A termination without a drain counts against the limit for this long.
 const COUNTED: SignedDuration = SignedDuration::from_mins(10);
 
-/// Number of remembered approval IDs with their claims. The set may have changed by the time the
-/// user enters an ID.
+/// Number of remembered approval IDs with their claims. The set of claims may have changed by the
+/// time the user enters an ID.
 const OFFERS: usize = 8;
 
 impl Engine {
@@ -87,7 +87,7 @@ pub(super) fn count_missing_nodes(cx: &mut Context, now: Timestamp) {
     release_approved_terminations(cx);
 }
 
-/// Releases the claims of approved IDs. Each occasion has a new ID.
+/// Releases the claims of approved IDs. An approved ID is not valid for later occasions.
 fn release_approved_terminations(cx: &mut Context) {
     let ids = &cx.state.notes.accepted;
     let (taken, others): (VecDeque<HeldEnds>, VecDeque<HeldEnds>) =
@@ -101,7 +101,7 @@ fn release_approved_terminations(cx: &mut Context) {
     }
 }
 
-/// Creates an approval request for these claims on this occasion.
+/// Creates an approval request for these claims. `since` is part of the ID of the request.
 fn offer_approval(cx: &mut Context, claims: BTreeSet<ClaimId>, since: Timestamp) -> HeldEnds {
     let since = since.as_nanosecond().to_string();
     let parts = claims.iter().map(ClaimId::as_str).chain([since.as_str()]);
@@ -119,8 +119,8 @@ fn offer_approval(cx: &mut Context, claims: BTreeSet<ClaimId>, since: Timestamp)
 }
 
 /// Returns `no_nodes` if more than `undrained_max` instances run without their Nodes. A listing
-/// requested after the loss has to show them: if the provider terminates instances, their Nodes
-/// may be deleted before a listing shows it.
+/// requested after the loss of the Nodes has to show the instances: if the provider terminates
+/// instances, their Nodes may be deleted before a listing shows it.
 pub(super) fn missing_nodes_mismatch(cx: &mut Context) -> Option<Mismatch> {
     let asked = cx.sync.listing_answered?;
     let sure = cx.safeguards.undrained.missing.iter().filter(|(_, since)| {
@@ -138,9 +138,9 @@ pub(super) fn missing_nodes_mismatch(cx: &mut Context) -> Option<Mismatch> {
 }
 
 /// Returns whether too many claims have no Node, so that the engine has to stop: more than
-/// [`undrained_max`] of `total`. A shrinking cluster is not stopped:
-/// claims within the limit at the last comparison remain within it until a further claim lacks
-/// its Node. If the engine has already stopped, only the number counts.
+/// [`undrained_max`] of `total`. A shrinking cluster is not stopped: claims within the limit at the
+/// last comparison remain within it until a further claim lacks its Node. If the engine has already
+/// stopped, only the number of claims without a Node is compared.
 fn exceeds_undrained_max(cx: &Context, claims: &BTreeSet<ClaimId>, total: usize) -> bool {
     let stopped = matches!(cx.sync.mismatch, Some(Mismatch::NoNodes { .. }));
     let more = stopped || !claims.is_subset(&cx.safeguards.undrained.tolerated);
@@ -165,7 +165,7 @@ fn undrained_max(cx: &Context, total: usize) -> usize {
 }
 
 /// Returns whether the instance of a claim may be terminated without a drain now. Recent
-/// terminations count, and so do claims without a Node, which may be next.
+/// terminations count against the limit, and so do claims without a Node, which may be next.
 pub(super) fn may_terminate_undrained(
     cx: &mut Context,
     interruptions: &Interruptions,
@@ -196,7 +196,7 @@ pub(super) fn may_terminate_undrained(
     if !interruptions.is_reclaimed(cx, id, now) {
         cx.safeguards.undrained.ended.push_back(now);
     }
-    // It counts as terminated from here on.
+    // From here on, the claim counts as terminated.
     cx.safeguards.undrained.missing.remove(id);
     cx.progress_of(id).undrained = true;
     true
@@ -227,7 +227,7 @@ fn was_never_used(cx: &Context, claim: &NodeClaim) -> bool {
     let created = claim.record.created;
     let watched = cx.state.started.is_some_and(|at| created >= at);
     let node = cx.state.node_of(claim);
-    // A Node created for early binding whose kubelet never registered does not count.
+    // A Node created for early binding whose kubelet never registered does not count as registered.
     let none_came = claim.node.is_none() || node.is_some_and(Node::is_awaited);
     let idle = node.is_some_and(|node| !node.ready && !claims::has_pods(cx, &node.name));
     let unused = idle && !cx.safeguards.undrained.used.contains(&claim.record.id);
@@ -253,8 +253,8 @@ fn has_ready_node(cx: &Context, claim: &NodeClaim) -> bool {
 pub(super) fn report_held_terminations(cx: &mut Context, now: Timestamp) {
     let mut refused = std::mem::take(&mut cx.safeguards.undrained.refused);
     let unmarked = std::mem::take(&mut cx.safeguards.undrained.unmarked);
-    // A pass may not try to terminate all blocked instances. They are blocked until their Nodes
-    // are ready or they are terminated.
+    // A pass may not try to terminate all blocked instances. The instances remain blocked until
+    // their Nodes are ready or the instances are terminated.
     refused.extend(
         cx.safeguards
             .undrained

@@ -4,7 +4,7 @@
 pub mod status;
 // Inventory of nodes and pods.
 pub mod inventory;
-// Values that metrics show and reports do not.
+// Values that metrics show and no report contains.
 pub mod measures;
 // Reports as Kubernetes Events.
 pub mod kube_events;

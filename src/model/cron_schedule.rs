@@ -24,9 +24,9 @@ pub enum ScheduleError {
     TimeZone(String),
 }
 
-/// A cron schedule in a time zone. Its occurrences follow the clock of the zone: a time that the
-/// change to summer time skips occurs when the clock has moved, and a time that occurs twice counts
-/// once, the first time.
+/// A cron schedule in a time zone. If it names one minute and one hour, a time that the change to
+/// summer time skips occurs when the clock has moved, and a time that occurs twice counts once, the
+/// first time. Other schedules follow the clock.
 #[derive(Clone)]
 pub struct CronSchedule {
     expression: String,

@@ -43,7 +43,7 @@ pub struct SweepSchedule {
     pub schedule: CronSchedule,
     /// Each cluster runs its sweep later than the occurrence by a fixed part of this duration.
     pub jitter: SignedDuration,
-    /// Whether a sweep that was missed while no host led the cluster runs once at the start.
+    /// Whether a sweep that no host could run in time runs once, as soon as possible.
     pub catch_up: bool,
 }
 
@@ -59,11 +59,15 @@ pub enum SweepScope {
     Claims(BTreeSet<ClaimId>),
 }
 
-/// The last sweep of one kind, as the Lease records it.
+/// The sweeps of one kind, as the Lease records them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweepRecord {
-    /// The occurrence that ran.
-    pub at: Timestamp,
-    /// Which nodes it permits to disrupt.
+    /// No occurrence up to this time runs any more.
+    pub done_until: Timestamp,
+    /// Id of the schedule. A record of a different schedule is ignored.
+    pub schedule: String,
+    /// Whether an occurrence has run: the last one at `done_until` or earlier.
+    pub ran: bool,
+    /// Which nodes may be disrupted.
     pub scope: SweepScope,
 }

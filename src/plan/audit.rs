@@ -1,5 +1,5 @@
-//! Checks a plan against invariants before it is executed. The audit counts everything again by
-//! itself.
+//! Checks a plan against invariants before the plan is executed. The audit computes all totals
+//! again, independently of the planner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,8 +28,8 @@ pub fn audit(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
     plan
 }
 
-/// Checks that a claim uses one reservation with remaining capacity. A rejected claim still counts:
-/// launching too few is safer than too many.
+/// Checks that a claim uses one reservation with remaining capacity. A rejected claim still counts
+/// as use of the reservation: launching too few nodes is safer than too many.
 fn reservation_fault<'s>(
     claim: &NewNodeClaim,
     snapshot: &'s Snapshot<'_>,

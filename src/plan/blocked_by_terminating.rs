@@ -2,10 +2,10 @@
 //! terminating nodes.
 //!
 //! A plan counts the pods of a terminating node on their future node. kube-scheduler counts them on
-//! their current node. It may therefore find no node for a pod with topology spread or
-//! anti-affinity against them, although a node is free. Most of these pods are gone within seconds.
-//! But if a PodDisruptionBudget keeps them until the pending pod runs, neither would ever make
-//! progress.
+//! their current node. kube-scheduler may therefore find no node for a pod with topology spread or
+//! anti-affinity against the terminating pods, although a node is free. Most of these pods are gone
+//! within seconds. But if a PodDisruptionBudget keeps them until the pending pod runs, each of the
+//! pods would wait for the other forever.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ use crate::state::snapshot::{BoundPodGroup, NodeRef, Snapshot};
 /// pod within ten seconds of a change.
 pub(super) const PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 
-/// Replans the pods that are not bound as planned. All other pods count on their current nodes,
-/// except pods of nodes whose termination has just begun, which a snapshot counts as gone. Pods
-/// without a new node keep their placement.
+/// Replans the pods that are not bound as planned. All other pods are counted on their current
+/// nodes, except pods of nodes whose termination has just begun, which a snapshot counts as gone.
+/// Pods without a new node keep their placement.
 pub(super) fn replan_stuck_pods(
     snapshot: &Snapshot<'_>,
     launches: &mut Vec<NewNodeClaim>,
@@ -45,7 +45,7 @@ pub(super) fn replan_stuck_pods(
     let mut replanned: Snapshot<'_> = with_claims(snapshot, launches).into_owned();
     subtract_placed(&mut replanned.rooms, &others, snapshot);
     replanned.residents.extend(snapshot.reschedulable.iter().filter_map(bound_to_node));
-    // Pods planned by the same plan or before count on their planned nodes.
+    // Pods placed by this plan or an earlier one are counted on their planned nodes.
     let planned = launches.iter().enumerate();
     let planned = planned.map(|(index, claim)| (placeholder_node(index), claim.pods.clone()));
     let waiting = snapshot.pending.iter().map(|pod| (&pod.key, *pod));

@@ -44,7 +44,7 @@ pub(super) fn plan_buffer_capacity(
     let mut planned: Snapshot<'_> = with_claims(snapshot, claims).into_owned();
     subtract_placed(&mut planned.rooms, placed, snapshot);
     for room in &mut planned.rooms {
-        // Nodes that are kept anyway are filled first.
+        // Nodes that are kept even without buffers are filled first.
         room.idle = matches!(&room.host, NodeRef::Node(name) if snapshot.spare.idle.contains(name));
     }
     planned.pending = snapshot.spare.pods.iter().collect();

@@ -30,7 +30,7 @@ pub(super) const REASONS: [Reason; 6] = [
     Reason::Expired,
 ];
 
-/// Pods listed in text output.
+/// Maximum number of pods listed in text output.
 const TOLD: usize = 50;
 
 /// The explanation of one node.
@@ -51,7 +51,7 @@ pub struct ExplainedNode<'s> {
     pub misreads: Vec<InvalidInput>,
     /// Its pods.
     pub pods: Vec<Tenant<'s>>,
-    /// When it expires, or `None`.
+    /// When the node expires. `None` if it does not expire.
     pub expires: Option<Timestamp>,
     /// The next scheduled change, if known.
     pub next: Option<Timestamp>,
@@ -60,13 +60,13 @@ pub struct ExplainedNode<'s> {
 /// The outcome for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReasonOutcome {
-    /// It would be disrupted now.
+    /// The node would be disrupted now.
     Leaves,
-    /// It is kept because of this verdict.
+    /// The node is kept because of this verdict.
     Kept(Verdict),
-    /// It becomes due at this time.
+    /// The node becomes due at this time.
     Due(Timestamp),
-    /// The reason does not apply.
+    /// The reason does not apply to the node.
     Nothing,
 }
 

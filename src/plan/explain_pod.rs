@@ -23,10 +23,10 @@ use crate::state::State;
 use crate::state::pod_status::PodDisposition;
 use crate::state::snapshot::{NodeRef, Snapshot};
 
-/// Offerings and instance types listed in text output.
+/// Maximum number of offerings and instance types listed in text output.
 const TOLD: usize = 10;
 
-/// Items of one requirement that are listed before the rest is counted.
+/// Maximum number of listed items of one requirement. Further items are only counted.
 const ASKED: usize = 8;
 
 /// The message for a pod that kube-scheduler does not bind to a node on which it would fit.
@@ -45,26 +45,26 @@ pub struct Explained<'s> {
 /// The outcome of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PodOutcome {
-    /// It does not wait for capacity.
+    /// The pod does not wait for capacity.
     Stands(PodDisposition),
-    /// It fits on an existing or in-flight node.
+    /// The pod fits on an existing or in-flight node.
     Host {
-        /// The host.
+        /// The node or claim.
         host: NodeRef,
-        /// Number of other pods that the plan places there.
+        /// Number of other pods that the plan places on this node or claim.
         others: usize,
         /// Whether kube-scheduler has not bound the pod for a minute although the node is
         /// ready. The scheduler then has a reason that the plan does not know.
         refused: bool,
     },
-    /// A new node is launched for it.
+    /// A new node is launched for the pod.
     Claim {
         /// The node.
         claim: NewNodeClaim,
         /// Why no cheaper type was chosen.
         cheaper: Vec<Cheaper>,
     },
-    /// No node will be created for it.
+    /// No node will be launched for the pod.
     Unplaced(Arc<[PoolRejection]>),
 }
 

@@ -29,13 +29,13 @@ use crate::state::stats::PoolStats;
 pub struct ExplainedPool<'s> {
     /// The pool.
     pub pool: &'s Pool,
-    /// Its nodes and their cost.
+    /// The nodes of the pool and their cost.
     pub holding: PoolStats,
     /// The active pause and its scope.
     pub pause: Option<(RuleScope, &'s Pause)>,
-    /// The offerings that it can launch.
+    /// The offerings that the pool can launch.
     pub range: PoolAvailability,
-    /// Nodes it would launch now, grouped by first offering, largest group first.
+    /// Nodes that the pool would launch now, grouped by first offering, largest group first.
     pub launches: Vec<Launches>,
     /// Missing nodes of a static pool that cannot be launched.
     pub short: Option<Shortfall>,
@@ -56,7 +56,7 @@ pub struct Launches {
     pub first: OfferingKey,
     /// Its price.
     pub price: Price,
-    /// How many.
+    /// Number of these nodes.
     pub nodes: usize,
     /// Number of pods on all of them.
     pub pods: usize,
@@ -67,7 +67,7 @@ pub struct Launches {
 /// Unschedulable pods with the same rejection code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectionGroup {
-    /// How many.
+    /// Number of these pods.
     pub pods: usize,
     /// The first pod.
     pub first: PodKey,
@@ -87,7 +87,7 @@ pub struct Outlook {
 /// Nodes kept by the same verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stay {
-    /// How many.
+    /// Number of these nodes.
     pub nodes: usize,
     /// The first node and its verdict.
     pub first: RetainedNode,
@@ -157,8 +157,8 @@ fn group_launches(plan: &Plan) -> Vec<Launches> {
     all
 }
 
-/// Groups unschedulable pods by their rejection in a pool. Rejections that apply to all pools
-/// count, too, except in static pools, which launch no nodes for pods.
+/// Groups unschedulable pods by their rejection in a pool. Rejections that apply to all pools are
+/// included, except in static pools, which launch no nodes for pods.
 fn group_rejections(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<RejectionGroup> {
     let mut alike: BTreeMap<&str, RejectionGroup> = BTreeMap::new();
     for pod in unplaced {

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use crate::scheduling::NewNodeClaim;
 use crate::scheduling::rejection::bounded_text;
 
-/// Suggestions for an unknown name, and the largest edit distance for a suggestion. Longer names
-/// are not compared, because the cost is the product of the lengths.
+/// Maximum number and maximum edit distance of suggestions for an unknown name. Longer names are
+/// not compared, because the time for a comparison is the product of the two lengths.
 const NAMES: usize = 5;
 const DISTANCE: usize = 3;
 const LENGTH_MAX: usize = 253;
@@ -22,7 +22,7 @@ pub(super) fn name_distance(known: &str, name: &str) -> Option<usize> {
     Some(strsim::osa_distance(known, name)).filter(|distance| *distance <= DISTANCE)
 }
 
-/// Returns the first names by distance.
+/// Returns the closest names in the order of their distance.
 pub(super) fn closest_names<T: Display + Ord>(
     names: impl Iterator<Item = (usize, T)>,
 ) -> Vec<String> {

@@ -24,7 +24,7 @@ pub const FORMAT_VERSION: &str = "1.0";
 /// Reasons that disrupt nodes with running pods. Retained nodes are shown for these reasons.
 const SHOWN: [Reason; 4] = [Reason::Drifted, Reason::Expired, Reason::Unhealthy, Reason::Surplus];
 
-/// Pods and nodes listed by name; the rest is counted.
+/// Maximum number of pods and nodes listed by name. Further ones are only counted.
 const PODS_SHOWN: usize = 5;
 
 /// A plan with the data needed to format it.
@@ -284,7 +284,7 @@ impl RenderedPlan<'_> {
     }
 }
 
-/// Formats the change of a cost in per cent, or nothing if it was zero.
+/// Formats the change of a cost in per cent. Empty if the cost was zero before.
 fn change_text(before: f64, after: f64) -> String {
     match before > 0.0 {
         true => format!(" ({:+.0}%)", (after - before) / before * 100.0),

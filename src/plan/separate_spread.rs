@@ -1,6 +1,6 @@
 //! Computes a second plan in which no two pods with the same topology spread share a node. All
-//! placements of such a plan can be nominated together. It is chosen if it costs little more than
-//! the first plan.
+//! placements of such a plan can be nominated together. The second plan is chosen if it costs
+//! little more than the first one.
 //!
 //! When kube-scheduler evaluates a node for a spread pod, it counts pods that are nominated for
 //! that node as running there. If nine pods of one Deployment are planned on one node, they can
@@ -19,8 +19,8 @@ use crate::model::pod::Pod;
 use crate::scheduling::{NewNodeClaim, Solution, solve};
 use crate::state::snapshot::Snapshot;
 
-/// Maximum number of pods for a second plan. Its effort grows with them, and with many pods of a
-/// kind there are rarely enough nodes.
+/// Maximum number of pods for a second plan. The time for the plan grows with the number of pods,
+/// and for many pods of a kind there are rarely enough nodes.
 const PODS_MAX: usize = 2_000;
 
 /// Highest relative cost of the second plan. If pods are bound freely, the first plan costs about a
@@ -47,7 +47,7 @@ pub(super) fn prefer_separated(
     {
         return first;
     }
-    // Its rejections would name rules that the pods do not have.
+    // The rejections of the second plan would name rules that the pods do not have.
     Solution { unplaced: first.unplaced, ..second }
 }
 
@@ -79,7 +79,7 @@ fn exceeds_skew(solution: &Solution, snapshot: &Snapshot<'_>) -> bool {
     })
 }
 
-/// Returns the pod with anti-affinity to the pods it is spread with.
+/// Returns a copy of the pod with anti-affinity to the pods with which it is spread.
 fn separated_pod(pod: &Pod) -> Pod {
     let mut separated = pod.clone();
     for spread in wide_spread(pod) {

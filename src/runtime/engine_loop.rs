@@ -211,7 +211,6 @@ impl CommandExecutor {
         };
         let took = began.elapsed();
         let outcome = record::record_command(&self.cluster, name, &answer, took);
-        record::record_provider_call(&self.cluster, self.provider_name, name, &answer, took);
         Span::current().record("outcome", outcome);
         (issued.id, answer)
     }
@@ -241,6 +240,15 @@ impl CommandExecutor {
         })
     }
 
+    /// Calls the provider and records the call. A call that the fence refuses is not made.
+    async fn call_provider(&self, command: Command) -> CommandResult {
+        let (name, began) = (command.name(), Stopwatch::start());
+        let answer = self.provider.execute(command).await;
+        let took = began.elapsed();
+        record::record_provider_call(&self.cluster, self.provider_name, name, &answer, took);
+        answer
+    }
+
     async fn dispatch(&self, command: Command) -> CommandResult {
         match command {
             Command::Launch(_)
@@ -248,7 +256,7 @@ impl CommandExecutor {
             | Command::Tag { .. }
             | Command::Adopt(_)
             | Command::SaveDiscoveredMemory { .. }
-            | Command::ListInstances => self.provider.execute(command).await,
+            | Command::ListInstances => self.call_provider(command).await,
             Command::Rewatch { kind } => {
                 self.watches.restart_watch(kind);
                 CommandResult::Done

@@ -28,12 +28,13 @@ impl PodGroupKey {
     }
 }
 
-/// Returns the node of a bound, active pod. Only such pods count, as in kube-scheduler.
+/// Returns the node of a bound, active pod. Only such pods are counted, as in kube-scheduler.
 fn counted_node_of(pod: &Pod) -> Option<&NodeName> {
     pod.node.as_ref().filter(|_| !pod.is_terminal())
 }
 
-/// Counts a key in or out. A key with the count zero is removed.
+/// Increments the count of a key if `comes`, otherwise decrements it. A key with the count zero is
+/// removed.
 pub(super) fn change_count<K: Clone + Ord>(counts: &mut BTreeMap<K, u32>, key: &K, comes: bool) {
     match (counts.get_mut(key), comes) {
         (Some(uses), true) => *uses = uses.saturating_add(1),
@@ -50,7 +51,7 @@ pub(super) struct BoundPods {
 }
 
 impl BoundPods {
-    /// Counts a pod in, or out again with the properties with which it was counted in.
+    /// Adds a pod to the counts, or removes it with the same properties with which it was added.
     pub(super) fn count_pod(&mut self, pod: &Pod, comes: bool) {
         let Some(node) = counted_node_of(pod) else {
             return;

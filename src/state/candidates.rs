@@ -24,7 +24,7 @@ use crate::state::pdbs::PdbIndex;
 use crate::state::sweeps::Sweeps;
 
 /// The disruption candidates and ongoing disruptions of one cluster. It is built much more often
-/// than a snapshot, and much cheaper.
+/// than a snapshot, and at a much lower cost.
 #[derive(Clone, Debug)]
 pub struct DisruptionView<'a> {
     /// The configuration in force.
@@ -35,8 +35,8 @@ pub struct DisruptionView<'a> {
     pub leaving: BTreeMap<PoolName, usize>,
     /// Lease annotations: pauses and recorded disruptions.
     pub notes: &'a LeaseAnnotations,
-    /// The sweeps. In an offline plan, no node waits for one.
-    pub sweeps: &'a Sweeps,
+    /// The sweeps. `None` in an offline plan, in which no node waits for one.
+    pub sweeps: Option<&'a Sweeps>,
     /// Recorded disruptions, including voluntary ones that are not written to the Lease yet.
     pub let_go: BTreeMap<ClaimId, DisruptionRecord>,
     /// The fleet view, or `None` if the cluster shares nothing.
@@ -45,7 +45,7 @@ pub struct DisruptionView<'a> {
     pub recent: RecentActions,
     /// Nodes whose capacity a buffer uses, with the name of the buffer, as last planned.
     pub held: BTreeMap<NodeName, String>,
-    /// Pools in consolidation back-off, with its end.
+    /// Pools in consolidation back-off, with the end of the back-off.
     pub resting: &'a BTreeMap<PoolName, Timestamp>,
     /// Nodes recently launched to save cost, with the end of their protection.
     pub fresh: &'a BTreeMap<NodeName, Timestamp>,
@@ -55,7 +55,7 @@ pub struct DisruptionView<'a> {
     pub misreads: BTreeSet<InvalidInput>,
     /// Nodes being disrupted, with their pool and reason.
     pub going: Vec<(&'a PoolName, &'a Node, Reason)>,
-    /// The instance types as each pool is to plan with them.
+    /// The catalog with which the nodes of each pool are planned.
     pub catalogs: BTreeMap<&'a PoolName, &'a Catalog>,
     /// The resolved node classes.
     pub classes: &'a Classes,
@@ -68,16 +68,16 @@ pub struct DisruptionView<'a> {
 /// Times of the last actions in a cluster. `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecentActions {
-    /// An instance was launched.
+    /// When an instance was last launched.
     pub launched: Option<Timestamp>,
-    /// An instance was terminated.
+    /// When an instance was last terminated.
     pub ended: Option<Timestamp>,
-    /// A disruption failed.
+    /// When a disruption last failed.
     pub failed: Option<Timestamp>,
 }
 
-/// Number of nodes that are not ready. Nodes that have not started yet and nodes being disrupted do
-/// not count.
+/// Number of nodes that are not ready. Nodes that have not started yet and nodes being disrupted
+/// are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeHealth {
     /// Nodes that are not ready.
@@ -94,12 +94,12 @@ pub struct PendingApproval {
     pub id: String,
     /// The nodes.
     pub nodes: BTreeSet<NodeName>,
-    /// How many nodes there were in all.
+    /// Number of all nodes at the time of the check.
     pub total: usize,
 }
 
 impl PendingApproval {
-    /// Returns the share of held nodes in per cent, rounded up.
+    /// Returns the percentage of held nodes, rounded up.
     pub fn percent(&self) -> usize {
         (self.nodes.len() * 100).div_ceil(self.total.max(1))
     }
@@ -114,7 +114,8 @@ pub struct Candidate<'a> {
     pub node: &'a Node,
     /// Its pool.
     pub pool: PoolName,
-    /// Since when it is counted as old: its claim's making, else its own.
+    /// When its claim was created or, without a claim, when the Node was created. The age of the
+    /// node is counted from this time.
     pub born: Option<Timestamp>,
     /// When it was initialized, or `None`.
     pub initialized: Option<Timestamp>,
@@ -131,7 +132,7 @@ pub struct Candidate<'a> {
     pub utilization: Option<u32>,
     /// Whether pods are nominated for it.
     pub nominated: bool,
-    /// Whether it has its full termination grace period when it is disrupted.
+    /// Whether the node has its full termination grace period when it is disrupted.
     pub graceful: bool,
     /// The first disruption blocker. Blockers of the node come before blockers of its pods.
     pub blocker: Option<DisruptionBlocker>,
@@ -140,8 +141,8 @@ pub struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// Returns the blocker for a reason. Blockers of pods do not count if the node has its full
-    /// grace period, because the pods are evicted at its end anyway.
+    /// Returns the blocker for a reason. Blockers of pods are ignored if the node has its full
+    /// grace period, because the pods are evicted at the end of that period anyway.
     pub fn blocker_for(&self, reason: Reason) -> Option<&DisruptionBlocker> {
         let graceful = reason.is_eventual() && self.graceful;
         let blocker = self.blocker.as_ref();
@@ -153,8 +154,9 @@ impl Candidate<'_> {
 type Owned<'a> = (&'a NodeClaim, Option<&'a Node>);
 
 impl State {
-    /// Returns whether the node of a claim has its full termination grace period. It does not if
-    /// its pool aborts drains earlier, because a blocked pod would outlast every attempt.
+    /// Returns whether the node of a claim has its full termination grace period. The node does not
+    /// have it if its pool aborts drains earlier, because a blocked pod would outlast every
+    /// attempt.
     pub fn is_graceful(&self, claim: &NodeClaim) -> bool {
         let pool = self.cluster.pool(claim.record.pool.as_str());
         claim.record.termination_grace_period.is_some_and(|grace| {
@@ -207,7 +209,7 @@ impl State {
             candidates,
             leaving,
             notes: &self.notes,
-            sweeps: &self.sweeps,
+            sweeps: (!self.offline).then_some(&self.sweeps),
             let_go,
             fleet: self.fleet.as_deref(),
             recent,
@@ -242,7 +244,7 @@ impl State {
         })
     }
 
-    /// Returns the node health. Nodes without a pool count immediately, because their
+    /// Returns the node health. Nodes without a pool are included immediately, because their
     /// initialization is unknown.
     pub fn node_health(&self) -> NodeHealth {
         let mut health = NodeHealth::default();
@@ -263,7 +265,7 @@ impl State {
         let mut candidates: Vec<Candidate<'_>> = claims
             .iter()
             .filter(|(claim, _)| claim.leaving.is_none() && claim.phase <= ClaimPhase::Initialized)
-            // A node that waits for its replacement is disrupted later and does not count now.
+            // A node that waits for its replacement is disrupted later and is not counted now.
             // Otherwise a static pool would terminate the replacement.
             .filter(|(claim, _)| claim.replaced_since.is_none())
             .filter_map(|(claim, node)| Some(((*node)?, Some(*claim))))

@@ -14,14 +14,15 @@ use crate::model::template_hash::accept_id;
 use crate::state::State;
 use crate::state::node_claims::NodeClaim;
 
-/// The Namespace whose UID identifies a cluster. Each API server creates it at its first start and
-/// refuses to delete it.
+/// The Namespace whose UID identifies a cluster. Each API server creates this Namespace at its
+/// first start and refuses to delete it.
 const IDENTIFYING_NAMESPACE: &str = "kube-system";
 
-/// Fewer silent Nodes without a listed instance may just have terminated.
+/// Minimum number of silent Nodes without a listed instance for a mismatch. Fewer instances may
+/// just have been terminated.
 const SILENT_MIN: usize = 2;
 
-/// More than one in this many ready Nodes without a listed instance is a mismatch. See
+/// If more than one in this many ready Nodes has no listed instance, it is a mismatch. See
 /// docs/decisions/036-cluster-identity.md.
 pub const UNLISTED_SHARE_MAX: usize = 5;
 
@@ -38,11 +39,11 @@ pub enum Mismatch {
          `outrigger reload --accept {id}` to terminate these instances"
     )]
     OtherCluster {
-        /// For which.
+        /// UID of the cluster for which the instances were launched.
         launched_for: ClusterUid,
-        /// Which it is.
+        /// UID of this cluster.
         here: ClusterUid,
-        /// How many instances.
+        /// Number of these instances.
         instances: usize,
         /// The ID to approve if the cluster was rebuilt.
         id: String,
@@ -54,11 +55,11 @@ pub enum Mismatch {
          renamed, run `outrigger reload --accept {id}`"
     )]
     OtherLease {
-        /// Under which.
+        /// Name of the Lease under which the instances were launched.
         launched_under: String,
-        /// Which it is.
+        /// Name of the configured Lease.
         here: String,
-        /// How many instances.
+        /// Number of these instances.
         instances: usize,
         /// The ID to approve if the Lease was renamed.
         id: String,
@@ -71,7 +72,7 @@ pub enum Mismatch {
          reload --accept {id}`"
     )]
     OtherInstances {
-        /// How many Nodes.
+        /// Number of these nodes.
         nodes: usize,
         /// Number of ready nodes, or of all nodes if none is ready.
         total: usize,
@@ -85,7 +86,7 @@ pub enum Mismatch {
          `outrigger reload --accept {id}`"
     )]
     NoNodes {
-        /// How many instances.
+        /// Number of these instances.
         instances: usize,
         /// Number of running instances.
         total: usize,
@@ -101,7 +102,7 @@ pub struct HeldEnds {
     pub id: String,
     /// The claims.
     pub claims: BTreeSet<ClaimId>,
-    /// How many instances run.
+    /// Number of running instances.
     pub total: usize,
 }
 
@@ -188,8 +189,8 @@ impl State {
         })
     }
 
-    /// Returns the first foreign value that no person has accepted, and how many running claims
-    /// have a foreign value. A value is foreign if it differs from `actual`.
+    /// Returns the first foreign value that no user has approved, and how many running claims have
+    /// a foreign value. A value is foreign if it differs from `actual`.
     fn first_foreign_value(
         &self,
         value: impl Fn(&ClaimOrigin) -> Option<String>,
@@ -207,7 +208,7 @@ impl State {
     }
 
     /// Returns `other_instances` if no listing contains the instances of more than a fifth of the
-    /// ready Nodes of this installation. If no Node is ready, all Nodes count.
+    /// ready Nodes of this installation. If no Node is ready, all Nodes are compared.
     fn unlisted_nodes(&self) -> Option<Mismatch> {
         let (mut ready, mut unlisted): (usize, Vec<&Node>) = (0, Vec::new());
         let mut listed = 0;
@@ -250,7 +251,7 @@ impl State {
     }
 
     /// Returns whether claims of version 0.1, which lack a cluster UID, belong to this API server:
-    /// a ready Node is one of them.
+    /// a ready Node belongs to one of these claims.
     pub fn knows_unmarked_claims(&self) -> bool {
         let ready = self.instances_of_nodes(true);
         self.running_claims().any(|claim| {

@@ -22,22 +22,22 @@ use crate::state::State;
 use crate::state::node_claims::NodeClaim;
 use crate::state::pdbs::{PdbIndex, PdbMatch};
 
-/// Maximum number of reported invalid values. The others are reported after these are fixed.
+/// Maximum number of reported invalid values. Further values are reported after these are fixed.
 const MISREADS_MAX: usize = 100;
 
 /// A blocker of voluntary disruption on a node or its pods.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DisruptionBlocker {
-    /// The node is annotated with this key, `true`.
+    /// The node has an annotation with this key and the value `true`.
     #[error("the node is annotated {0}=true")]
     Annotated(&'static str),
     /// This other Node has the same providerID.
     #[error("node {0} has the same providerID; only one of them can be the instance")]
     SameInstance(NodeName),
-    /// Its disruption was cancelled. The next attempt is not before this time.
+    /// The disruption of the node was cancelled, and is not attempted again before this time.
     #[error("its disruption was canceled; next attempt at {0}")]
     Withdrawn(Timestamp),
-    /// A pod on it blocks disruption.
+    /// A pod on the node blocks disruption.
     #[error("pod {0} {1}")]
     Pod(PodKey, PodBlocker),
 }
@@ -45,17 +45,17 @@ pub enum DisruptionBlocker {
 /// Why a pod blocks the disruption of its node.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PodBlocker {
-    /// It is annotated with this key, `true`.
+    /// The pod has an annotation with this key and the value `true`.
     #[error("is annotated {0}=true")]
     Annotated(&'static str),
-    /// It is annotated with this key and a duration, which ends at this time. `None` if the pod has
-    /// not started.
+    /// The pod has an annotation with this key and a duration, which ends at this time. `None` if
+    /// the pod has not started.
     #[error(fmt = write_protection)]
     Until(&'static str, Option<Timestamp>),
-    /// It is annotated as not safe to evict.
+    /// The pod has an annotation that it is not safe to evict.
     #[error("is annotated {SAFE_TO_EVICT}=false")]
     NotSafe,
-    /// Its PodDisruptionBudget allows no disruption now.
+    /// The PodDisruptionBudget of the pod allows no disruption now.
     #[error(
         "is covered by PodDisruptionBudget {pdb}, which allows no disruption now ({} pods are \
          healthy, {} must be)",
@@ -67,19 +67,19 @@ pub enum PodBlocker {
         /// Number of healthy pods, and of required healthy pods.
         healthy: (i64, i64),
     },
-    /// Its PodDisruptionBudget never allows a disruption.
+    /// The PodDisruptionBudget of the pod never allows a disruption.
     #[error("is covered by PodDisruptionBudget {0}, which never allows any disruption")]
     BudgetForEver(String),
-    /// Several PodDisruptionBudgets cover it, so the API server rejects its eviction.
+    /// Several PodDisruptionBudgets cover the pod, so the API server rejects its eviction.
     #[error(
         "is covered by PodDisruptionBudgets {0} and {1}: Kubernetes does not evict a pod that is \
          covered by more than one"
     )]
     Budgets(String, String),
-    /// No controller would recreate it.
+    /// No controller would recreate the pod.
     #[error("has no controller that would recreate it")]
     NotReplicated,
-    /// It is in kube-system, and no PodDisruptionBudget covers it.
+    /// The pod is in kube-system, and no PodDisruptionBudget covers it.
     #[error("is in kube-system and no PodDisruptionBudget covers it")]
     System,
     /// The data in this volume would be lost.
@@ -142,19 +142,19 @@ impl DisruptionBlocker {
         }
     }
 
-    /// Returns whether a termination grace period overrides it. Blockers of pods are overridden;
-    /// blockers of the node are not. Source: spec/disruption.md §1.2.
+    /// Returns whether a termination grace period overrides the blocker. Blockers of pods are
+    /// overridden; blockers of the node are not. Source: spec/disruption.md §1.2.
     pub fn yields_to_grace(&self) -> bool {
         matches!(self, Self::Pod(..))
     }
 
-    /// Returns whether it likely ends soon by itself. A rejected eviction is retried. It prevents
-    /// the choice of a node, but not an ongoing disruption.
+    /// Returns whether the blocker likely ends soon by itself. Such a blocker prevents the choice
+    /// of a node, but not an ongoing disruption, because a rejected eviction is retried.
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::Pod(_, PodBlocker::Budget { .. }))
     }
 
-    /// Returns when it ends by itself, if known.
+    /// Returns when the blocker ends by itself, if known.
     pub fn ends_at(&self) -> Option<Timestamp> {
         match self {
             Self::Withdrawn(until) | Self::Pod(_, PodBlocker::Until(_, Some(until))) => {

@@ -25,7 +25,7 @@ pub(super) struct DisruptionCost {
 }
 
 impl DisruptionCost {
-    /// Counts a pod in, or out again with the properties with which it was counted in.
+    /// Adds a pod to the totals, or removes it with the same properties with which it was added.
     pub(super) fn count_pod(&mut self, pod: &Pod, comes: bool) {
         if pod.is_terminal() {
             return;
@@ -53,13 +53,13 @@ impl DisruptionCost {
     }
 
     /// Returns the utilization of cpu or memory without DaemonSet and static pods, whichever is
-    /// higher, in per cent rounded down. `None` if there is neither resource.
+    /// higher, in per cent rounded down. `None` if the node has neither resource.
     pub(super) fn utilization(&self, allocatable: &Resources) -> Option<u32> {
         percent(self.cpu_milli, allocatable.cpu_milli).max(percent(self.memory, allocatable.memory))
     }
 }
 
-/// Returns the used share of a quantity in per cent, rounded down. `None` if there is none of it.
+/// Returns the used percentage of a quantity, rounded down. `None` if the quantity is not positive.
 fn percent(used: i128, allocatable: i64) -> Option<u32> {
     let allocatable = Some(i128::from(allocatable)).filter(|quantity| *quantity > 0)?;
     let percent = used.max(0).saturating_mul(100) / allocatable;

@@ -18,8 +18,8 @@ const NAMES_MAX: usize = 3;
 pub enum DrainBlocker {
     /// A pod must not be disrupted.
     Protected(PodKey),
-    /// PodDisruptionBudgets block the eviction of a pod. A pod with several is never evicted by the
-    /// API server.
+    /// PodDisruptionBudgets block the eviction of a pod. The API server never evicts a pod that has
+    /// several PodDisruptionBudgets.
     Budget {
         /// The pod.
         pod: PodKey,
@@ -30,7 +30,7 @@ pub enum DrainBlocker {
     Ending {
         /// The pod.
         pod: PodKey,
-        /// When it should have terminated.
+        /// When the pod should have terminated.
         until: Timestamp,
         /// Its first finalizers.
         finalizers: Vec<String>,

@@ -1,9 +1,9 @@
 //! Selects the pods of a claim that may be bound to its node before the node exists.
 //!
-//! Binding a pod replaces the scheduler. A pod that needs other work of the scheduler (volumes,
-//! resource claims) is left to it, and so is a pod with topology rules against pods that are not
-//! bound yet. A bound pod can only be moved by deletion, so a controller must recreate it.
-//! Source: docs/decisions/019-early-binding.md.
+//! By binding a pod, the engine replaces the scheduler. It leaves to the scheduler each pod that
+//! needs other work of the scheduler (volumes, resource claims) or has topology rules against pods
+//! that are not bound yet. A bound pod can only be moved by deletion, so a controller must recreate
+//! it. Source: docs/decisions/019-early-binding.md.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ use crate::state::object_cache::labels_of;
 use crate::state::volume_topology::volume_requirements_of;
 
 impl State {
-    /// Returns the pods of a claim that may be bound once its node has a name, by key. The node
-    /// will have these labels and taints at registration.
+    /// Returns the pods of a claim that may be bound once the name of its node is known, by key.
+    /// The node will have these labels and taints at registration.
     pub fn bindable_pods<'a>(
         &'a self,
         claim: &'a NodeClaim,
@@ -56,8 +56,8 @@ impl State {
         chosen
     }
 
-    /// Returns whether the volumes of a pod can be used on a node with these labels. They may have
-    /// been provisioned elsewhere after planning.
+    /// Returns whether the volumes of a pod can be used on a node with these labels. The volumes
+    /// may have been provisioned elsewhere after planning.
     fn reaches_volumes(&self, pod: &Pod, labels: &Requirements) -> bool {
         let mounts = volume_requirements_of(&self.objects, pod, &BTreeMap::new());
         mounts.fault.is_none() && meets_any(labels, &mounts.alternatives)
@@ -93,7 +93,7 @@ impl State {
     }
 }
 
-/// Returns whether these labels satisfy one of the alternatives, or there is none.
+/// Returns whether these labels satisfy one of the alternatives. True if there are no alternatives.
 fn meets_any(labels: &Requirements, alternatives: &[Requirements]) -> bool {
     alternatives.is_empty()
         || alternatives
@@ -102,14 +102,14 @@ fn meets_any(labels: &Requirements, alternatives: &[Requirements]) -> bool {
 }
 
 /// Returns whether a node with these labels satisfies the node selector and affinity of a pod. The
-/// kubelet rejects other pods.
+/// kubelet rejects pods for which this is not the case.
 fn selects_node(pod: &Pod, labels: &Requirements) -> bool {
     let selected = Requirements::from_labels(&pod.node_selector);
     labels.check_compatible(&selected, false).is_ok() && meets_any(labels, &pod.node_affinity)
 }
 
-/// Returns whether a pod may be added to its host wherever its other pods are: the host has no more
-/// of them than the skew allows.
+/// Returns whether a node with these pods may take a further spread pod, regardless of the pods on
+/// other nodes: it has fewer similar pods than the skew allows.
 fn is_within_skew(pod: &Pod, pods_on_node: &[&Pod]) -> bool {
     pod.spread.iter().filter(|spread| spread.is_hard).all(|spread| {
         let count = pods_on_node

@@ -42,7 +42,7 @@ pub(crate) fn node(name: &str) -> WatchedObject {
     }))
 }
 
-/// A claim of the pool `general`; with a node, it has an instance, too.
+/// A claim of the pool `general`. A claim with a node also has an instance.
 pub(crate) fn claim(id: &str, node: Option<&str>, phase: ClaimPhase) -> NodeClaim {
     let record = ClaimRecord {
         id: id.into(),

@@ -32,8 +32,8 @@ pub(super) type Daemons<'a> = Vec<(&'a DaemonSet, Vec<Requirements>)>;
 const GOING: SignedDuration = SignedDuration::from_mins(5);
 
 /// Returns whether a node is being terminated and will be gone soon. Until then, a scheduler that
-/// spreads pods over hosts counts it as an empty host and limits all others to the skew. Launching
-/// one node per pod for that would be wasteful.
+/// spreads pods over hosts counts the node as an empty host, and limits the pods on all other hosts
+/// to the skew. It would be wasteful to launch one node per pod because of that.
 fn is_terminating_now(claim: &NodeClaim, now: Timestamp) -> bool {
     claim.leaving.is_some() && now.duration_since(claim.since) < GOING
 }
@@ -109,7 +109,7 @@ impl State {
         let startup = claim.map_or(&[][..], |claim| &claim.record.startup_taints);
         let mut taints = node.taints.clone();
         if open && !initialized {
-            // Temporary taints are removed by others.
+            // Other components remove temporary taints.
             taints.retain(|taint| {
                 let is_removed = taint.is_ephemeral()
                     || (node.is_awaited() && taint.key == UNREACHABLE)
@@ -318,7 +318,7 @@ fn expected_daemons<'a>(
     coming
 }
 
-/// Returns whether all values that the labels may have meet the requirements.
+/// Returns whether the requirements are met by each value that the labels may have.
 fn are_always_met(requirements: &Requirements, labels: &Requirements) -> bool {
     requirements.iter().all(|(key, wanted)| match labels.get(key) {
         Some(label) => label
@@ -333,13 +333,14 @@ pub(crate) fn offering_of(claim: &NodeClaim) -> Option<&OfferingKey> {
     claim.instance.as_ref().map(|instance| &instance.offering)
 }
 
-/// Returns the offerings of a claim; only that of its instance, once it exists.
+/// Returns the offerings of a claim. Once its instance exists, this is only the offering of the
+/// instance.
 pub(super) fn offerings_of(claim: &NodeClaim) -> &[OfferingKey] {
     offering_of(claim).map_or(&claim.offerings, std::slice::from_ref)
 }
 
-/// Returns the labels of the node of a claim: values that all its offerings share, otherwise all
-/// possible zones and capacity types.
+/// Returns the labels of the node of a claim: values that all its offerings have in common,
+/// otherwise all possible zones and capacity types.
 fn claim_labels(pool: &Pool, offerings: &[OfferingKey], types: &[&InstanceType]) -> Requirements {
     let mut labels = Requirements::from_labels(&pool.labels);
     labels.add(POOL, Requirement::is_in([pool.name.as_str()]));

@@ -30,7 +30,8 @@ fn is_listed(listed: &ListedInstances, id: &InstanceId) -> bool {
     listed.binary_search_by(|(other, _)| other.cmp(id)).is_ok()
 }
 
-/// Orders the instances of one claim. The first is the original: it names its fleet, or is older.
+/// Orders the instances of one claim. The first is the original: it has a tag with its EC2 fleet,
+/// or is older.
 fn originality_rank(instance: &Instance) -> (bool, Timestamp, &InstanceId) {
     let names_fleet = instance.tags.contains_key(TAG_FLEET);
     (!names_fleet, instance.launched, &instance.id)
@@ -55,9 +56,9 @@ pub struct NodeClaim {
     pub node: Option<NodeName>,
     /// Resources that its launch template provides, once requested. `None` if unknown.
     pub devices: Option<BTreeSet<String>>,
-    /// Pending pods it is planned for and will be given some time to get.
+    /// Pending pods for which the claim is planned. They are expected on its node for some time.
     pub pods: BTreeSet<PodKey>,
-    /// Why it is disrupted.
+    /// Why the claim is disrupted.
     pub leaving: Option<Reason>,
     /// When its replacement started, before it is disrupted.
     pub replaced_since: Option<Timestamp>,
@@ -66,12 +67,12 @@ pub struct NodeClaim {
     /// Until when its node may still be tainted by a request that was sent before its disruption
     /// was cancelled.
     pub closing_until: Option<Timestamp>,
-    /// Whether a different tool launched its node. It only counts as a node of this pool, and no
-    /// listing contains its instance.
+    /// Whether a different tool launched its node. Such a claim only counts as a node of its pool,
+    /// and no listing contains its instance.
     pub foreign: bool,
     /// When its instance was first missing from a listing.
     missing_since: Option<Timestamp>,
-    /// Whether a later listing, sufficiently apart, lacks it, too.
+    /// Whether a sufficiently later listing lacks its instance, too.
     missing_confirmed: bool,
 }
 
@@ -98,24 +99,25 @@ impl NodeClaim {
         }
     }
 
-    /// Returns whether it is disrupted because it is beyond its maximum age, which overrides all
-    /// blockers.
+    /// Returns whether the claim is disrupted because it is beyond its maximum age. This reason
+    /// overrides all blockers.
     pub fn must_be_disrupted(&self, now: Timestamp) -> bool {
         self.leaving == Some(Reason::Expired) && self.record.is_overdue(now)
     }
 
-    /// Returns whether its instance is terminated, or missing from two listings sufficiently apart.
+    /// Returns whether the instance of the claim is terminated, or missing from two listings at a
+    /// sufficient interval.
     pub fn instance_is_gone(&self) -> bool {
         let state = self.instance.as_ref().map(|instance| instance.state);
         self.missing_confirmed || state == Some(InstanceState::Terminated)
     }
 
-    /// Returns whether its node has registered, and is not being disrupted.
+    /// Returns whether the node of the claim has registered and is not being disrupted.
     pub fn has_joined(&self) -> bool {
         matches!(self.phase, ClaimPhase::Registered | ClaimPhase::Initialized)
     }
 
-    /// Returns its instance, if it runs according to listings and call results.
+    /// Returns the instance of the claim, if it runs according to listings and call results.
     pub fn live_instance(&self) -> Option<&Instance> {
         self.instance.as_ref().filter(|instance| instance.state.is_live())
     }
@@ -130,16 +132,16 @@ impl NodeClaim {
         self.instance.as_ref().map(|instance| instance.offering.capacity_type)
     }
 
-    /// Returns the reservation that it uses: that of its instance or, before, that of its
-    /// offerings, which share one or have none.
+    /// Returns the reservation that the claim uses. Before it has an instance, this is the
+    /// reservation of its offerings, which all have the same one or none.
     pub fn reservation_id(&self) -> Option<&ReservationId> {
         let launched = self.instance.as_ref().map(|instance| &instance.offering);
         let offering = launched.or_else(|| self.offerings.first())?;
         offering.reservation.as_deref()
     }
 
-    /// Returns whether the provider has not subtracted it from its reservation. It is then about to
-    /// be launched, or was launched at or after the time of the count.
+    /// Returns whether the provider has not subtracted the claim from its reservation yet. Such a
+    /// claim is about to be launched, or was launched at or after the time of the count.
     fn is_missing_from_reservation(&self, counted: Option<Timestamp>) -> bool {
         let Some(instance) = &self.instance else {
             return true;
@@ -166,10 +168,10 @@ impl NodeClaim {
 /// A new instance may be missing from listings for this long, because EC2 is eventually consistent.
 const LISTING_LAG: SignedDuration = SignedDuration::from_secs(60);
 
-/// Two listings count as independent when they are this far apart.
+/// Two listings are considered independent if there is at least this time between them.
 pub const LISTING_APART: SignedDuration = SignedDuration::from_secs(5);
 
-/// A listing that lacks more than this share of known instances is not trusted. See
+/// A listing that lacks more than one in this many known instances is not trusted. See
 /// docs/decisions/003-out-of-sync-suspends-decisions.md.
 const MISSING_SHARE_MAX: usize = 5;
 
@@ -182,7 +184,7 @@ pub struct ListingResult {
     pub found: Vec<ClaimId>,
     /// Whether the listing is considered partial because many instances are missing.
     pub partial: bool,
-    /// Whether it contained changes.
+    /// Whether the listing contained changes.
     pub news: bool,
 }
 
@@ -197,8 +199,8 @@ pub struct NodeClaims {
     doubted: Option<(Timestamp, Vec<ClaimId>)>,
     foreign_instances: BTreeSet<InstanceId>,
     ended: BTreeSet<InstanceId>,
-    /// Whether some instance names the fleet that launched it. With a provider that does not, all
-    /// instances would look like copies.
+    /// Whether some instance names the fleet that launched it. With a provider that names no
+    /// fleets, all instances would look like copies.
     names_fleets: bool,
 }
 
@@ -209,7 +211,7 @@ impl NodeClaims {
         claim.map_or(PoolName::default(), |claim| claim.record.pool.clone())
     }
 
-    /// The claim an instance fulfils.
+    /// Returns the claim to which an instance belongs.
     pub fn by_instance(&self, instance: &str) -> Option<&ClaimId> {
         self.by_instance.get(instance)
     }
@@ -284,7 +286,8 @@ impl NodeClaims {
         left
     }
 
-    /// No pass ran from `from` to `now`, so this time does not count as waiting of any claim.
+    /// Excludes the time from `from` to `now` from the waiting times of all claims, because no pass
+    /// ran in it.
     pub fn skip_suspended_time(&mut self, from: Timestamp, now: Timestamp) {
         for claim in self.claims.values_mut() {
             let lost = now.duration_since(from.max(claim.since));
@@ -336,7 +339,8 @@ impl NodeClaims {
         outcome
     }
 
-    /// Returns whether an instance is unchanged since the last listing. Most are, and are skipped.
+    /// Returns whether an instance is unchanged since the last listing. Most instances are
+    /// unchanged, and are skipped.
     fn is_unchanged(&mut self, instance: &Instance) -> bool {
         let claim = self.by_instance.get(&instance.id);
         let claim = claim.and_then(|id| self.claims.get_mut(id));
@@ -371,8 +375,8 @@ impl NodeClaims {
         }
         let record = match record {
             Ok(record) => record,
-            // The listing is filtered by these tags. If it were not, these instances must still
-            // never be touched.
+            // The listing is filtered by these tags. Even if it were not, Outrigger must never
+            // change these instances.
             Err(NotAClaim::Foreign) => return,
             Err(why) => {
                 self.record_foreign_instance(&instance.id, why.to_string(), outcome);
@@ -394,7 +398,8 @@ impl NodeClaims {
             Some(Some(_)) | None if !instance.state.is_live() => {}
             None => self.adopt_claim(record, instance, now, outcome),
             Some(None) => self.join_instance(&id, instance),
-            // The first listing may contain only the copy. Later, no instance takes over a claim.
+            // The first listing may contain only the copy. In later listings, no other instance
+            // replaces the instance of a claim.
             Some(Some(current))
                 if !self.agreed && originality_rank(&instance) < originality_rank(current) =>
             {
@@ -463,7 +468,7 @@ impl NodeClaims {
     }
 
     /// Marks live instances that a listing lacks. If too many are missing, the listing is ignored
-    /// until a second one, sufficiently apart, confirms it. Returns whether any is missing.
+    /// until a second, sufficiently later listing confirms it. Returns whether any is missing.
     fn mark_missing(
         &mut self,
         listed: &ListedInstances,
@@ -510,7 +515,7 @@ impl NodeClaims {
 
     fn compare_with_last(&mut self, fingerprint: &ListedInstances, now: Timestamp) {
         match &self.last_listing {
-            // The listings are too close: the earlier one remains the reference.
+            // The listings are too close together: the earlier one remains the reference.
             Some((at, last)) if now.duration_since(*at) < LISTING_APART && last == fingerprint => {
                 return;
             }

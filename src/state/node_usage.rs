@@ -12,8 +12,9 @@ type UsedPort = (String, String, u16);
 
 /// Total usage of the active pods of a node.
 ///
-/// Sums are wider than single quantities, so that subtracting a pod always reverses adding it.
-/// Everything else is counted, because two pods may share it.
+/// Sums are wider than single quantities, so that subtracting a pod always reverses adding it. Host
+/// ports, DaemonSets and volume claims have a count of pods, because several pods may use the same
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeUsage {
     cpu_milli: i128,
@@ -27,7 +28,7 @@ pub(super) struct NodeUsage {
 }
 
 impl NodeUsage {
-    /// Counts a pod in, or out again with the properties with which it was counted in.
+    /// Adds a pod to the totals, or removes it with the same properties with which it was added.
     pub(super) fn count_pod(&mut self, pod: &Pod, comes: bool) {
         if pod.is_terminal() {
             return;
@@ -72,12 +73,12 @@ impl NodeUsage {
         }
     }
 
-    /// The host ports they bind.
+    /// Returns the host ports that the pods use.
     pub(super) fn host_ports(&self) -> BTreeSet<UsedPort> {
         self.ports.keys().cloned().collect()
     }
 
-    /// The volume claims they use, each once.
+    /// Returns the volume claims that the pods use, each once.
     pub(super) fn volume_claims(&self) -> impl Iterator<Item = &ObjectKey> {
         self.claims.keys()
     }
@@ -87,7 +88,7 @@ impl NodeUsage {
         self.claims.contains_key(claim)
     }
 
-    /// Returns whether a pod of this DaemonSet runs here.
+    /// Returns whether a pod of this DaemonSet runs on the node.
     pub(super) fn has_daemon(&self, set: &ObjectKey) -> bool {
         self.daemons.contains_key(set)
     }

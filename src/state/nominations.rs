@@ -14,12 +14,12 @@ use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot::NodeRef;
 use crate::state::snapshot_builder::host_of;
 
-/// Pods are expected on an initialized node for this long after it became so: the scheduler's
-/// turn. Karpenter nominates for twice its longest batch (spec/scheduling.md §1.5).
+/// Pods are expected on a node for this long after its initialization. The scheduler binds the pods
+/// in this time. Karpenter nominates for twice its longest batch (spec/scheduling.md §1.5).
 pub const NOMINATED: SignedDuration = SignedDuration::from_secs(20);
 
-/// A pod without a scheduling result for this long is not in the queue of the scheduler. It waits
-/// for something unknown to Outrigger.
+/// A pod without a scheduling result for this long is not in the queue of the scheduler. Such a pod
+/// waits for something that Outrigger does not know.
 const UNTRIED_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 /// The scheduler of pods without a scheduler name.
@@ -32,7 +32,7 @@ impl State {
         self.waiting_pods_except(&self.expected_by_host(now), &self.reschedulable_pods(now))
     }
 
-    /// Returns these pods, and the pods that are still expected on claims, by claim.
+    /// Returns the waiting pods, and the pods that are still expected on claims, by claim.
     pub fn waiting_and_expected(
         &self,
         now: Timestamp,
@@ -61,8 +61,8 @@ impl State {
         pods
     }
 
-    /// Returns whether the scheduler lags: one of its pods has had no scheduling result for
-    /// `min_delay`, but recently enough that one is still expected. Without lag, it responds within
+    /// Returns whether the scheduler lags: one of its pods has waited at least `min_delay` for a
+    /// scheduling result, which is still expected. Without lag, the scheduler responds within
     /// milliseconds.
     pub fn is_scheduler_behind(&self, min_delay: SignedDuration, now: Timestamp) -> bool {
         self.objects.untried_pods().any(|(pod, since)| {
@@ -82,8 +82,8 @@ impl State {
         }
     }
 
-    /// Returns whether the scheduler preempts pods for a pod: pods terminate on its nominated node.
-    /// Every other nomination may be outdated, or be the plan of Outrigger.
+    /// Returns whether the scheduler preempts other pods for a pod: they terminate on its nominated
+    /// node. Any other nomination may be outdated, or a nomination by Outrigger.
     pub(super) fn is_preempting(&self, pod: &Pod) -> bool {
         let node = pod.nominated_node.as_ref().filter(|_| pod.is_waiting());
         let node = node.filter(|name| {
@@ -106,7 +106,7 @@ impl State {
         expected.map(|(claim, pods)| (host_of(claim), pods)).collect()
     }
 
-    /// Returns them by claim.
+    /// Returns the pending pods that are still expected on claims, by claim.
     ///
     /// kube-scheduler places pods independently. If a different pod uses the planned capacity, the
     /// pod is no longer expected there and becomes pending again without waiting for the node.
@@ -120,7 +120,7 @@ impl State {
             let mut pods: Vec<&Pod> =
                 known.filter(|pod| self.is_expected_on(pod, claim, now)).collect();
             let node = self.node_of(claim);
-            // No pods are expected on a node that was tainted or cordoned meanwhile.
+            // No pods are expected on a node that has since been tainted or cordoned.
             if pods.is_empty() || node.is_some_and(|node| !self.is_open(node, Some(claim))) {
                 continue;
             }
@@ -133,8 +133,8 @@ impl State {
         expected
     }
 
-    /// Returns the pods with sufficient capacity on a kept node that is untainted or about to be,
-    /// because they are planned for it.
+    /// Returns the pods that are planned for a kept node with sufficient capacity. The node is
+    /// untainted or about to be untainted.
     pub fn pods_with_places<'a>(
         &'a self,
         planned: &'a BTreeMap<NodeName, Vec<PodKey>>,
@@ -179,7 +179,7 @@ impl State {
         housed
     }
 
-    /// Observes a pod. If it is bound to its planned node, its nomination ends.
+    /// Observes a pod. If the pod is bound to its planned node, its nomination ends.
     pub fn on_pod_observed(&mut self, pod: &Pod) {
         let claim = self.claim_under(pod);
         let id = claim
@@ -195,7 +195,7 @@ impl State {
             !is_nomination_over(claim, now)
                 && (pod.nominated_node.is_none() || pod.nominated_node == claim.node)
         } else {
-            // Most are bound already.
+            // Most pods are bound already.
             pod.node != claim.node && self.is_reschedulable(pod, now)
         }
     }

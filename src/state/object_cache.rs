@@ -142,8 +142,8 @@ impl ObjectCache {
         }
     }
 
-    /// Replaces all objects of a kind by a full listing; returns what vanished, with UIDs for pods
-    /// and nodes.
+    /// Replaces all objects of a kind by a full listing. Returns the objects that vanished, with
+    /// UIDs for pods and nodes.
     pub fn reset(
         &mut self,
         kind: ObjectKind,
@@ -313,8 +313,8 @@ impl ObjectCache {
         sets.iter().for_each(|set| self.update_requests(set));
     }
 
-    /// Updates the requests of a DaemonSet from its newest pod. Admission may add requests to the
-    /// template, also for future pods. Source: spec/scheduling.md §2.9.
+    /// Updates the requests of a DaemonSet from its newest pod. Admission may add requests that the
+    /// template lacks, also to future pods. Source: spec/scheduling.md §2.9.
     fn update_requests(&mut self, key: &ObjectKey) {
         let newest = self.by_set.get(key).and_then(BTreeSet::last);
         let pod = newest.and_then(|(_, pod)| self.pods.get(pod));
@@ -329,7 +329,7 @@ impl ObjectCache {
         self.asking.insert(key.clone(), asking);
     }
 
-    /// The DaemonSets, as their pods will be.
+    /// Returns the DaemonSets with the requests that their future pods will have.
     pub(super) fn expected_daemon_sets(&self) -> impl Iterator<Item = &DaemonSet> {
         let sets = self.daemon_sets.iter();
         sets.map(|(key, set)| self.asking.get(key).unwrap_or(set))
@@ -342,7 +342,7 @@ impl ObjectCache {
         }
     }
 
-    /// Counts a pod in, or out again in the version in which it was counted in.
+    /// Adds a pod to the totals, or removes it in the version in which it was added.
     fn count_pod(&mut self, pod: &Pod, comes: bool) {
         let Some(node) = &pod.node else { return };
         let pods = self.by_node.entry(node.clone()).or_default();
@@ -390,7 +390,7 @@ fn cluster_keys<'a>(
     names.map(|name| ObjectKey::new("", name.as_ref())).collect()
 }
 
-/// Returns the labels of a node as requirements. The node name replaces a missing host name; it is
+/// Returns the labels of a node as requirements. The node name replaces a missing host name. It is
 /// not a label that a user could set.
 pub(super) fn labels_of(node: &NodeName, labels: &Labels) -> Requirements {
     let mut requirements = Requirements::default();
@@ -418,7 +418,7 @@ fn active_claim_keys(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
 }
 
 /// Returns when the deletion of a pod was first seen with its current grace period. A second
-/// deletion may shorten the period, and the kubelet counts from then.
+/// deletion may shorten the period, which the kubelet then counts from this deletion.
 fn deletion_seen(old: Option<&Pod>, pod: &Pod, now: Timestamp) -> Option<Timestamp> {
     pod.deleting?;
     let same = old.filter(|old| old.uid == pod.uid && old.gone_by == pod.gone_by);
@@ -432,7 +432,7 @@ fn has_moved(old: &Pod, new: &Pod) -> bool {
         || old.deleting.is_some() != new.deleting.is_some()
 }
 
-/// Returns whether a change affects the totals. Most pod updates do not.
+/// Returns whether a change affects the totals. Most pod updates do not change the totals.
 fn changes_totals(old: &Pod, new: &Pod) -> bool {
     has_moved(old, new)
         || old.requests != new.requests

@@ -16,9 +16,9 @@ use crate::state::object_cache::ObjectCache;
 /// The PodDisruptionBudgets that may block the eviction of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PdbMatch<'a> {
-    /// Exactly one.
+    /// Exactly one PodDisruptionBudget.
     One(&'a Pdb),
-    /// More than one: the eviction API rejects such a pod.
+    /// More than one PodDisruptionBudget: the eviction API rejects such a pod.
     Many(&'a Pdb, &'a Pdb),
 }
 
@@ -31,7 +31,7 @@ impl<'a> PdbMatch<'a> {
         })
     }
 
-    /// Returns whether it blocks the eviction of a pod now.
+    /// Returns whether these PodDisruptionBudgets block the eviction of a pod now.
     pub(super) fn blocks_eviction(self, pod: &Pod) -> bool {
         match self {
             Self::One(pdb) => pdb.blocks_eviction(pod),

@@ -1,4 +1,4 @@
-//! Determines whether a pod waits for capacity, or its state otherwise.
+//! Determines whether a pod waits for capacity and, if not, which state it has.
 
 use jiff::Timestamp;
 
@@ -10,26 +10,26 @@ use crate::state::snapshot::{NodeRef, Snapshot};
 /// The state of a pod with respect to provisioning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodDisposition {
-    /// It waits for capacity: it has no place, or is about to lose its own.
+    /// The pod waits for capacity: it has no node, or is about to lose its node.
     Waits {
-        /// The terminating node that it is bound to.
+        /// The terminating node to which the pod is bound.
         leaves: Option<NodeName>,
     },
-    /// It is bound to a node.
+    /// The pod is bound to a node.
     Bound(NodeName),
-    /// A host is expected to take it.
+    /// The pod is expected on this node or claim.
     Expected(NodeRef),
-    /// It has terminated.
+    /// The pod has terminated.
     Ended,
-    /// It is being deleted.
+    /// The pod is being deleted.
     Deleted,
-    /// It is a DaemonSet or static pod of one node.
+    /// The pod is a DaemonSet or static pod of one node.
     OfNode,
-    /// Scheduling gates keep the scheduler from looking at it.
+    /// Scheduling gates keep the scheduler from evaluating the pod.
     Gated,
-    /// It uses a scheduler that Outrigger does not provision for.
+    /// The pod uses a scheduler for which Outrigger does not provision.
     OtherScheduler(String),
-    /// The scheduler preempts pods for it on this node.
+    /// The scheduler preempts other pods on this node for the pod.
     Preempts(NodeName),
     /// The scheduler waits for more pods of this PodGroup.
     Grouped(String),

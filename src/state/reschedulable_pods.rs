@@ -1,4 +1,4 @@
-//! Finds the pods of terminating nodes that need capacity elsewhere.
+//! Finds the pods of terminating nodes that need capacity on other nodes.
 
 use jiff::Timestamp;
 
@@ -63,7 +63,8 @@ impl State {
         self.objects.pods_on(node)
     }
 
-    /// Returns whether a pod would need capacity elsewhere if its node were disrupted voluntarily.
+    /// Returns whether a pod would need capacity on another node if its node were disrupted
+    /// voluntarily.
     pub(super) fn needs_capacity_elsewhere(&self, pod: &Pod, now: Timestamp) -> bool {
         self.will_return(pod, TerminationMode::Drained, now)
     }
@@ -109,12 +110,12 @@ impl State {
 enum TerminationMode {
     /// After its pods are drained.
     Drained,
-    /// Independent of whether its pods are drained.
+    /// Even if its pods are not drained.
     TakenBack,
 }
 
-/// Returns how the node of a claim is terminated with pods, if it is. An empty node is kept if it
-/// gets pods.
+/// Returns how the node of a claim is terminated even if it has pods. `None` if the node is then
+/// kept, like an empty node that gets pods.
 fn termination_mode(claim: &NodeClaim) -> Option<TerminationMode> {
     match claim.leaving {
         None => claim.replaced_since.map(|_| TerminationMode::Drained),

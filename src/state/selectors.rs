@@ -10,12 +10,12 @@ use crate::model::requirement::Requirement;
 use crate::model::selector::Selector;
 use crate::model::watched_object::{ObjectKind, WorkloadSelector};
 
-/// By kind and key, which pods are selected.
+/// The selectors of workloads, by kind and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkloadSelectors {
     all: BTreeMap<ObjectKind, BTreeMap<ObjectKey, Selector>>,
-    /// The Services of each namespace, indexed by the label of their selector with the fewest
-    /// Services, so that only few are checked per pod.
+    /// The Services of each namespace. Each Service is indexed by the label of its selector that
+    /// has the fewest Services, so that only few are checked per pod.
     services: BTreeMap<String, ByLabel>,
 }
 
@@ -87,10 +87,10 @@ impl WorkloadSelectors {
     /// Returns the selector for default topology spread of a pod with these labels and this
     /// controller, or `None` if no Service or controller selects it.
     ///
-    /// All requirements of the Services and the controller must hold, but for a label that a
-    /// ReplicationController requires, its value takes precedence. Source: kube-scheduler,
-    /// `helper.DefaultSelector`. It uses a controller by kind and name, whether or not it selects
-    /// the pod.
+    /// All requirements of the Services and the controller must be met. If a ReplicationController
+    /// requires a label, its value of this label takes precedence. Source: kube-scheduler,
+    /// `helper.DefaultSelector`. kube-scheduler finds a controller by kind and name, even if its
+    /// selector does not select the pod.
     pub fn default_spread_selector(
         &self,
         namespace: &str,

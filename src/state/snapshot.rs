@@ -53,14 +53,15 @@ pub struct ExistingNode {
     /// DaemonSets whose pods are expected, and whether they are certain for all offerings of the
     /// node.
     pub daemons: Vec<(ObjectKey, bool)>,
-    /// Host ports taken: protocol, address (empty for all) and port.
+    /// Host ports in use: protocol, address (empty for all) and port.
     pub host_ports: BTreeSet<(String, String, u16)>,
-    /// Whether it is initialized. Initialized nodes are filled first.
+    /// Whether the node is initialized. Initialized nodes are filled first.
     pub initialized: bool,
-    /// Whether it is filled after other initialized nodes: it is empty and may be disrupted.
+    /// Whether the node is filled after other initialized nodes, because it is empty and may be
+    /// disrupted.
     pub idle: bool,
-    /// Whether it accepts pods. Otherwise it is being disrupted, cordoned or not managed, but its
-    /// pods count for topology rules.
+    /// Whether the node accepts pods. Otherwise it is being disrupted, cordoned or not managed, but
+    /// topology rules include its pods.
     pub open: bool,
 }
 
@@ -73,9 +74,10 @@ pub struct BoundPodGroup<'a> {
     pub labels: &'a Labels,
     /// Their pod anti-affinity terms.
     pub anti_affinity: &'a [PodTerm],
-    /// Whether they are being deleted. Topology spread does not count such pods, but affinity does.
+    /// Whether the pods are being deleted. Topology spread does not count such pods, but affinity
+    /// counts them.
     pub deleting: bool,
-    /// Number of them by node name.
+    /// Number of these pods by node name.
     pub nodes: Vec<(&'a NodeName, u32)>,
 }
 
@@ -88,12 +90,12 @@ pub struct VolumeRequirements {
     pub alternatives: Vec<Requirements>,
     /// Number of attached volumes by CSI driver, as the resource
     /// [`ATTACHABLE`](crate::model::labels::ATTACHABLE) plus the driver. The same name in `free` of
-    /// a node is the number of volumes that can still be attached; without the name there is no
-    /// limit. It is set only for drivers of pending pods.
+    /// a node is the number of volumes that can still be attached; if `free` lacks the name, there
+    /// is no limit. It is set only for drivers of pending pods.
     pub attached: BTreeMap<String, i64>,
 }
 
-/// The usage of one pool that counts towards its limits.
+/// The usage of one pool that its limits restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Sum of the capacity of its nodes and claims.
@@ -107,8 +109,8 @@ pub struct Usage {
 pub struct BufferPods {
     /// The virtual pods of all buffers.
     pub pods: Vec<Pod>,
-    /// Number of pods that each buffer reserves capacity for. `None` if their shape is unknown. The
-    /// total number of virtual pods is limited.
+    /// Number of pods for which each buffer reserves capacity. `None` if the pod template is
+    /// unknown. The total number of virtual pods is limited.
     pub wanted: BTreeMap<String, Option<u32>>,
     /// Nodes that could be disrupted if no buffer needed their capacity.
     pub idle: BTreeSet<NodeName>,
@@ -119,7 +121,7 @@ pub struct BufferPods {
 pub struct Snapshot<'a> {
     /// The configuration in force.
     pub cluster: &'a Cluster,
-    /// Instance types and prices, as the provider has them.
+    /// Instance types and prices, as the provider reports them.
     pub catalog: &'a Catalog,
     /// The catalogs of pools that node classes or price overlays change.
     pub overlaid: &'a PoolCatalogs,
@@ -148,8 +150,8 @@ pub struct Snapshot<'a> {
     pub daemon_sets: Vec<&'a DaemonSet>,
     /// Usage of each pool.
     pub usage: BTreeMap<PoolName, Usage>,
-    /// Gangs of pending pods by namespace and name, with the number of their pods that remain
-    /// bound.
+    /// Gangs with pending pods, by namespace and name. The value is the number of bound pods of the
+    /// gang, without those that must move.
     pub gangs: BTreeMap<(&'a str, &'a str), usize>,
     /// Reservations with their remaining capacity.
     pub reservations: BTreeMap<ReservationId, Reservation>,

@@ -1,4 +1,4 @@
-//! Builds the snapshot that decisions receive from the state of one cluster.
+//! Builds the snapshot for decisions from the state of one cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,8 @@ use crate::state::volume_topology::volume_requirements;
 const VIRTUAL_MAX: usize = 50_000;
 
 impl State {
-    /// Returns the Node of a claim. Node names are reused, so only a Node of the claim's own
-    /// instance counts.
+    /// Returns the Node of a claim. Node names are reused, so the Node must belong to the instance
+    /// of the claim.
     pub fn node_of(&self, claim: &NodeClaim) -> Option<&Node> {
         let node = self.objects.nodes.get(claim.node.as_ref()?)?;
         let instance = claim.instance.as_ref()?.id.as_str();
@@ -78,7 +78,8 @@ impl State {
         }
     }
 
-    /// Returns the gangs of pending pods with the number of their pods that remain bound.
+    /// Returns the gangs with pending pods, each with the number of its bound pods, without those
+    /// that must move.
     fn bound_gang_pods<'s>(
         &'s self,
         asking: &[&'s Pod],
@@ -100,7 +101,7 @@ impl State {
         gangs
     }
 
-    /// Returns the number of missing nodes of static pools. Nodes being disrupted do not count.
+    /// Returns the number of missing nodes of static pools. Nodes being disrupted count as missing.
     pub fn missing_static_nodes(&self) -> BTreeMap<PoolName, usize> {
         let pools = self.cluster.pools.iter();
         let wanted = pools.filter_map(|pool| Some((pool.name.clone(), pool.replicas?)));
@@ -125,7 +126,7 @@ impl State {
         lacking
     }
 
-    /// Returns whether a static pool has its number of kept nodes; true for other pools.
+    /// Returns whether a static pool has as many kept nodes as configured. True for other pools.
     pub fn has_all_static_nodes(&self, pool: &PoolName) -> bool {
         let configured = self.cluster.pool(pool.as_str());
         let Some(wanted) = configured.and_then(|pool| pool.replicas) else {
@@ -189,8 +190,8 @@ impl State {
         usage
     }
 
-    /// Returns reservations minus their use. In offline mode the catalog counts no instances, so
-    /// all nodes are subtracted.
+    /// Returns the remaining capacity of each reservation. In offline mode the catalog does not
+    /// include the usage by instances, so all nodes are subtracted.
     fn remaining_reservations(&self) -> BTreeMap<ReservationId, Reservation> {
         let mut left = self.ledger.remaining_reservations(self.catalog.reservations());
         if left.is_empty() {
@@ -211,20 +212,20 @@ impl State {
         let mut capacity = Resources::default();
         let catalog = self.catalog_of(&claim.record.pool);
         for offering in offerings_of(claim) {
-            // Until the launched type is known, the largest quantity of each resource counts.
+            // Until the launched type is known, the largest quantity of each resource is used.
             if let Some(instance_type) = catalog.get(offering.instance_type.as_str()) {
                 capacity.raise_to(&instance_type.capacity);
             }
         }
         if let Some(node) = self.node_of(claim) {
-            // The catalog may have forgotten its type.
+            // The catalog may no longer contain the instance type.
             capacity.raise_to(&node.capacity);
         }
         capacity
     }
 
     /// In offline mode, nodes of configured pools count as claims, as do nodes of this installation
-    /// whose pools are gone.
+    /// whose pools were removed.
     pub(super) fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
         let nodes = self.offline.then(|| self.objects.nodes.values());
         nodes.into_iter().flatten().filter(|node| {
@@ -234,8 +235,8 @@ impl State {
         })
     }
 
-    /// Returns nodes that a different tool launched for a pool with the same name, such as
-    /// Karpenter.
+    /// Returns nodes that a different tool, such as Karpenter, launched for a pool with the same
+    /// name.
     pub fn adoptable_nodes(&self) -> impl Iterator<Item = &Node> {
         self.karpenter_nodes(|pool| self.cluster.pool(pool).is_some()).filter(|node| {
             let id = node.instance_id();
@@ -243,8 +244,8 @@ impl State {
         })
     }
 
-    /// Returns the adoptable nodes that will be adopted. They already count for limits and static
-    /// pools.
+    /// Returns the adoptable nodes that will be adopted. Limits and static pools already include
+    /// them.
     fn nodes_to_adopt(&self) -> impl Iterator<Item = &Node> {
         let takes = self.cluster.adopt && self.cluster.mode == ManagementMode::Manage;
         takes.then(|| self.adoptable_nodes()).into_iter().flatten()
@@ -273,18 +274,18 @@ impl State {
         prices.map(Price::usd_per_h).fold(0.0, |sum, price| sum + price)
     }
 
-    /// Returns the price of the instance of a claim, if both are known.
+    /// Returns the price of the instance of a claim, if the instance and its price are known.
     pub fn price_of_instance(&self, claim: &NodeClaim) -> Option<Price> {
         let offering = self.catalog.offering(offering_of(claim)?);
         offering.map(|offering| offering.price)
     }
 
-    /// Returns the price of a node, by its instance or its labels.
+    /// Returns the price of a node. Its offering is known from its instance or its labels.
     pub fn price_of(&self, node: &Node, claim: Option<&NodeClaim>) -> Option<Price> {
         self.price_in(&self.catalog, node, claim)
     }
 
-    /// Returns the price in a given catalog.
+    /// Returns the price of a node in a given catalog.
     pub(super) fn price_in(
         &self,
         catalog: &Catalog,

@@ -55,7 +55,7 @@ impl NodeCounts {
         *counter += 1;
     }
 
-    /// Returns the total number.
+    /// Returns the total number of nodes.
     pub fn total(&self) -> usize {
         self.ready + self.unready + self.starting + self.leaving
     }
@@ -64,7 +64,7 @@ impl NodeCounts {
 /// Statistics of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolStats {
-    /// Usage that counts towards its limits.
+    /// Usage that the limits of the pool restrict.
     pub usage: Usage,
     /// Its claims, by phase.
     pub claims: BTreeMap<ClaimPhase, usize>,

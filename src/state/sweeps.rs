@@ -10,32 +10,19 @@ use jiff::{SignedDuration, Timestamp};
 use crate::coordination::lease_annotations::SweepRecords;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClaimId;
-use crate::model::pool::Reason;
 use crate::model::sweep::{SweepKind, SweepRecord, SweepSchedule, SweepScope};
-use crate::model::template_hash::spread_below;
+use crate::model::template_hash::{fnv1a, spread_below};
 
-/// A sweep that falls into a change of the leader, which takes at most this long, runs on the next
-/// leader. Sweeps missed for longer run only with `catch_up`.
-const HANDOVER_MAX: SignedDuration = SignedDuration::from_mins(5);
+/// An occurrence may run this late, for example after a change of the leader or while the cluster
+/// state is out of sync. Later, it is skipped, or runs with `catch_up`.
+pub const LATE_MAX: SignedDuration = SignedDuration::from_mins(15);
 
-/// If the clock was set back by more than this, sweeps are scheduled from the current time again.
+/// Maximum duration of a sweep of consolidation. Nodes that a budget or a window keeps for longer
+/// wait for the next sweep.
+pub const CONSOLIDATION_MAX: SignedDuration = SignedDuration::from_hours(4);
+
+/// If the clock was set back by more than this, the schedules continue from the current time.
 const SET_BACK_MAX: SignedDuration = SignedDuration::from_hours(24);
-
-/// The sweeps of one kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SweepProgress {
-    schedule: SweepSchedule,
-    /// The cluster's part of the jitter.
-    offset: SignedDuration,
-    /// No occurrence up to this time runs any more.
-    done_until: Timestamp,
-    /// The occurrence of the last sweep. `None` if none is known.
-    pub last: Option<Timestamp>,
-    /// Which nodes may be disrupted.
-    pub scope: SweepScope,
-    /// The result of the last sweep of this engine.
-    pub result: SweepResult,
-}
 
 /// What a sweep found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,29 +33,61 @@ pub struct SweepResult {
     pub blocked: usize,
 }
 
+/// The sweeps of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweepProgress {
+    schedule: SweepSchedule,
+    /// The cluster's part of the jitter.
+    offset: SignedDuration,
+    /// No occurrence up to this time runs any more.
+    done_until: Timestamp,
+    next: Option<Timestamp>,
+    /// The occurrence of the last sweep. `None` if none is known.
+    pub last: Option<Timestamp>,
+    /// The result of the last sweep. `None` if a different engine ran it.
+    pub result: Option<SweepResult>,
+    scope: SweepScope,
+}
+
+/// Returns the id of a schedule in records.
+fn schedule_id(schedule: &SweepSchedule) -> String {
+    let (cron, jitter) = (&schedule.schedule, schedule.jitter.as_secs());
+    let text = format!("{} {} {jitter}", cron.expression(), cron.zone());
+    format!("{:08x}", fnv1a(&text) >> 32)
+}
+
 impl SweepProgress {
-    fn new(
-        cluster: &Cluster,
-        kind: SweepKind,
-        schedule: SweepSchedule,
-        record: Option<&SweepRecord>,
-        now: Timestamp,
-    ) -> Self {
+    fn new(cluster: &Cluster, kind: SweepKind, schedule: SweepSchedule, now: Timestamp) -> Self {
         let key = format!("{}/{}", cluster.name.as_str(), kind.as_str());
         let jitter = u64::try_from(schedule.jitter.as_secs()).unwrap_or(0);
         let offset = i64::try_from(spread_below(&key, jitter)).unwrap_or(0);
-        let since = record.map(|record| match schedule.catch_up {
-            true => record.at,
-            false => record.at.max(now.checked_sub(HANDOVER_MAX).unwrap_or(now)),
-        });
-        Self {
+        let mut sweep = Self {
             schedule,
             offset: SignedDuration::from_secs(offset),
-            done_until: since.unwrap_or(now),
-            last: record.map(|record| record.at),
-            scope: record.map(|record| record.scope.clone()).unwrap_or_default(),
-            result: SweepResult::default(),
+            done_until: now,
+            next: None,
+            last: None,
+            result: None,
+            scope: SweepScope::None,
+        };
+        sweep.set_done_until(now);
+        sweep
+    }
+
+    /// Continues from a record on the Lease, if it is of the same schedule and not of a clock that
+    /// was ahead.
+    fn resume(&mut self, record: &SweepRecord, now: Timestamp) {
+        let is_ahead = record.done_until.duration_since(now) > LATE_MAX;
+        if record.schedule == schedule_id(&self.schedule) && !is_ahead {
+            self.last = record.ran.then_some(record.done_until);
+            self.scope.clone_from(&record.scope);
+            self.set_done_until(record.done_until);
         }
+    }
+
+    fn set_done_until(&mut self, at: Timestamp) {
+        self.done_until = at;
+        self.next = self.next_after(at);
     }
 
     /// Returns the first occurrence after `from`, with the cluster's part of the jitter.
@@ -79,12 +98,17 @@ impl SweepProgress {
 
     /// Returns when the next sweep runs: in the past if it is due.
     pub fn next(&self) -> Option<Timestamp> {
-        self.next_after(self.done_until)
+        self.next
     }
 
-    /// Returns the latest occurrence up to `now` that has not run. Earlier ones are covered by it.
+    /// Returns whether an occurrence is due.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.next.is_some_and(|at| at <= now)
+    }
+
+    /// Returns the latest occurrence up to `now` that has not run. It covers earlier ones.
     fn due(&self, now: Timestamp) -> Option<Timestamp> {
-        let mut latest = self.next().filter(|at| *at <= now)?;
+        let mut latest = self.next.filter(|at| *at <= now)?;
         // Searches from ever earlier times, so that a year of missed sweeps costs as little as one.
         let mut back = SignedDuration::from_mins(1);
         while let Ok(from) = now.checked_sub(back)
@@ -109,8 +133,17 @@ pub struct Sweeps {
     by_kind: BTreeMap<SweepKind, SweepProgress>,
     /// True once the records on the Lease were taken over.
     resumed: bool,
-    /// True if a sweep ran whose record is not on the Lease yet.
+    /// True if the records on the Lease are not current.
     pub unrecorded: bool,
+}
+
+/// Occurrences that a pass starts or skips, by kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DueSweeps {
+    /// Those that start.
+    pub started: BTreeMap<SweepKind, Timestamp>,
+    /// Those that were missed for too long.
+    pub skipped: BTreeMap<SweepKind, Timestamp>,
 }
 
 impl Sweeps {
@@ -118,47 +151,61 @@ impl Sweeps {
     /// Lease. Later, a new or changed schedule starts now.
     pub fn apply_schedules(&mut self, cluster: &Cluster, records: &SweepRecords, now: Timestamp) {
         let resumes = !std::mem::replace(&mut self.resumed, true);
+        let known = self.by_kind.len();
         self.by_kind.retain(|kind, _| cluster.sweeps.contains_key(kind));
+        self.unrecorded |= self.by_kind.len() < known;
         for (kind, schedule) in &cluster.sweeps {
             let known = self.by_kind.get_mut(kind);
-            match known {
-                Some(known) if known.schedule == *schedule => {
-                    if known.done_until.duration_since(now) > SET_BACK_MAX {
-                        known.done_until = now;
-                    }
+            if let Some(known) = known.filter(|known| known.schedule == *schedule) {
+                if known.done_until.duration_since(now) > SET_BACK_MAX {
+                    known.set_done_until(now);
                 }
-                Some(known) => {
-                    let new = SweepProgress::new(cluster, *kind, schedule.clone(), None, now);
-                    let (last, scope) = (known.last, std::mem::take(&mut known.scope));
-                    *known = SweepProgress { last, scope, ..new };
-                }
-                None => {
-                    let record = records.get(kind).filter(|_| resumes);
-                    let new = SweepProgress::new(cluster, *kind, schedule.clone(), record, now);
-                    self.by_kind.insert(*kind, new);
-                }
+                continue;
             }
+            let mut new = SweepProgress::new(cluster, *kind, schedule.clone(), now);
+            match (self.by_kind.remove(kind), records.get(kind)) {
+                (Some(former), _) => {
+                    (new.last, new.result, new.scope) = (former.last, former.result, former.scope);
+                }
+                (None, Some(record)) if resumes => new.resume(record, now),
+                (None, _) => {}
+            }
+            self.unrecorded = true;
+            self.by_kind.insert(*kind, new);
+        }
+        if resumes {
+            self.unrecorded = self.records() != *records;
         }
     }
 
     /// Returns whether a sweep is due.
     pub fn is_any_due(&self, now: Timestamp) -> bool {
-        self.by_kind.values().any(|sweep| sweep.next().is_some_and(|at| at <= now))
+        self.by_kind.values().any(|sweep| sweep.is_due(now))
     }
 
-    /// Starts the due sweeps: all due nodes are in their scope until [`Self::record_check`].
-    /// Returns their kinds and occurrences.
-    pub fn start_due(&mut self, now: Timestamp) -> BTreeMap<SweepKind, Timestamp> {
-        let mut started = BTreeMap::new();
+    /// Starts the due sweeps of the kinds that are `ready`: all due nodes are in their scope until
+    /// [`Self::record_check`]. Skips occurrences that were missed for too long.
+    pub fn start_due(&mut self, ready: impl Fn(SweepKind) -> bool, now: Timestamp) -> DueSweeps {
+        let mut due = DueSweeps::default();
         for (kind, sweep) in &mut self.by_kind {
-            if let Some(at) = sweep.due(now) {
-                (sweep.done_until, sweep.last) = (at, Some(at));
-                (sweep.scope, sweep.result) = (SweepScope::All, SweepResult::default());
-                self.unrecorded = true;
-                started.insert(*kind, at);
+            let Some(at) = sweep.due(now) else {
+                continue;
+            };
+            let is_late = !sweep.schedule.catch_up && now.duration_since(at) > LATE_MAX;
+            if !is_late && !ready(*kind) {
+                continue;
+            }
+            sweep.set_done_until(at);
+            self.unrecorded = true;
+            if is_late {
+                due.skipped.insert(*kind, at);
+            } else {
+                sweep.last = Some(at);
+                (sweep.scope, sweep.result) = (SweepScope::All, Some(SweepResult::default()));
+                due.started.insert(*kind, at);
             }
         }
-        started
+        due
     }
 
     /// Records the result of a check of all nodes. A running sweep has found all `due` claims.
@@ -176,29 +223,41 @@ impl Sweeps {
         };
         match &mut sweep.scope {
             SweepScope::None => {}
-            SweepScope::All => (sweep.scope, sweep.result) = (SweepScope::Claims(due), result),
+            SweepScope::All => {
+                (sweep.scope, sweep.result) = (SweepScope::Claims(due), Some(result));
+            }
             SweepScope::Claims(claims) => {
+                let found = claims.len();
                 claims.retain(|claim| due.contains(claim) || !evaluated.contains(claim));
+                self.unrecorded |= claims.len() < found;
             }
         }
     }
 
-    /// Counts the nodes that one run of consolidation disrupts. The last run completes the sweep:
-    /// then it returns the occurrence and the result of all its runs.
-    pub fn record_consolidation(
+    /// Counts the nodes that one run of consolidation disrupts.
+    pub fn record_consolidation(&mut self, disrupted: usize) {
+        let sweep = self.by_kind.get_mut(&SweepKind::Consolidation);
+        let sweep = sweep.filter(|sweep| sweep.scope == SweepScope::All);
+        if let Some(result) = sweep.and_then(|sweep| sweep.result.as_mut()) {
+            result.disrupted += disrupted;
+        }
+    }
+
+    /// Ends a running sweep of consolidation, if it `is_complete` or has lasted for
+    /// [`CONSOLIDATION_MAX`]. Returns its occurrence and its result.
+    pub fn end_consolidation(
         &mut self,
-        disrupted: usize,
-        is_last: bool,
+        is_complete: bool,
+        now: Timestamp,
     ) -> Option<(Timestamp, SweepResult)> {
         let sweep = self.by_kind.get_mut(&SweepKind::Consolidation)?;
-        if sweep.scope == SweepScope::None {
+        let at = sweep.last.filter(|_| sweep.scope == SweepScope::All)?;
+        if !is_complete && now.duration_since(at) < CONSOLIDATION_MAX {
             return None;
         }
-        sweep.result.disrupted += disrupted;
-        let at = sweep.last.filter(|_| is_last)?;
         sweep.scope = SweepScope::None;
         self.unrecorded = true;
-        Some((at, sweep.result))
+        Some((at, sweep.result.unwrap_or_default()))
     }
 
     /// Returns whether no kind has a schedule.
@@ -211,34 +270,30 @@ impl Sweeps {
         self.by_kind.iter().map(|(kind, sweep)| (*kind, sweep))
     }
 
-    /// Returns the sweep of a kind, if it has a schedule.
+    /// Returns the sweeps of a kind, if it has a schedule.
     pub fn get(&self, kind: SweepKind) -> Option<&SweepProgress> {
         self.by_kind.get(&kind)
     }
 
-    /// Returns the sweep that a node waits for before it is disrupted for this reason. `None` if it
-    /// waits for none.
-    pub fn awaited_by(
-        &self,
-        claim: Option<&ClaimId>,
-        reason: Reason,
-    ) -> Option<(SweepKind, &SweepProgress)> {
-        let kind = SweepKind::of_reason(reason)?;
-        let sweep = self.by_kind.get(&kind)?;
-        let may_leave = match &sweep.scope {
-            SweepScope::None => false,
-            SweepScope::All => true,
-            SweepScope::Claims(claims) => claim.is_some_and(|claim| claims.contains(claim)),
-        };
-        (!may_leave).then_some((kind, sweep))
+    /// Returns whether a node may be disrupted for the reason of this kind. Before the schedules
+    /// were applied, it may not.
+    pub fn permits(&self, kind: SweepKind, claim: Option<&ClaimId>) -> bool {
+        match self.by_kind.get(&kind).map(|sweep| &sweep.scope) {
+            None | Some(SweepScope::None) => false,
+            Some(SweepScope::All) => true,
+            Some(SweepScope::Claims(claims)) => claim.is_some_and(|claim| claims.contains(claim)),
+        }
     }
 
     /// Returns the records for the Lease.
     pub fn records(&self) -> SweepRecords {
-        let ran = self.by_kind.iter().filter_map(|(kind, sweep)| {
-            Some((*kind, SweepRecord { at: sweep.last?, scope: sweep.scope.clone() }))
-        });
-        ran.collect()
+        let record = |sweep: &SweepProgress| SweepRecord {
+            done_until: sweep.done_until,
+            schedule: schedule_id(&sweep.schedule),
+            ran: sweep.last == Some(sweep.done_until),
+            scope: sweep.scope.clone(),
+        };
+        self.by_kind.iter().map(|(kind, sweep)| (*kind, record(sweep))).collect()
     }
 }
 
@@ -266,7 +321,7 @@ mod tests {
     }
 
     fn started(sweeps: &mut Sweeps, now: Timestamp) -> Option<Timestamp> {
-        sweeps.start_due(now).get(&SweepKind::Drift).copied()
+        sweeps.start_due(|_| true, now).started.get(&SweepKind::Drift).copied()
     }
 
     /// The records after they were written to a Lease and read again.
@@ -366,9 +421,9 @@ mod tests {
         let noon: Timestamp = "2026-11-20T12:00:00Z".parse().expect("a time");
         let minutes = SignedDuration::from_mins;
         for (catch_up, down, expect) in [
-            (false, minutes(4), true),
-            (false, minutes(6), false),
-            (true, minutes(6), true),
+            (false, minutes(14), true),
+            (false, minutes(16), false),
+            (true, minutes(16), true),
             (true, SignedDuration::from_hours(24 * 400), true),
         ] {
             let cluster = cluster("0 12 * * *", "UTC", SignedDuration::ZERO, catch_up);
@@ -381,6 +436,10 @@ mod tests {
             sweeps.apply_schedules(&cluster, &records, now);
             assert_eq!(started(&mut sweeps, now).is_some(), expect, "{catch_up} {down:#}");
             assert_eq!(started(&mut sweeps, now), None);
+            // The same holds for an engine that could not decide meanwhile.
+            let mut sweeps = Sweeps::default();
+            sweeps.apply_schedules(&cluster, &SweepRecords::new(), noon - minutes(1));
+            assert_eq!(started(&mut sweeps, now).is_some(), expect, "{catch_up} {down:#}");
         }
     }
 

@@ -1,4 +1,5 @@
-//! Unavailable offerings: a launch failed recently, and they are not retried before a time.
+//! Unavailable offerings: a launch of them has failed recently, and they are not requested before
+//! the end of a back-off.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +11,17 @@ use crate::model::instance::{CapacityType, OfferingKey, UnavailableKey};
 /// The first back-off of a failed offering: three minutes as in Karpenter (spec/aws.md §0.2).
 pub const HOLD: SignedDuration = SignedDuration::from_mins(3);
 
-/// Each failed retry doubles the back-off, up to this.
+/// Each failed retry doubles the back-off, up to this maximum.
 pub const HOLD_MAX: SignedDuration = SignedDuration::from_mins(30);
 
-/// A failure later than this after a back-off starts again with the shortest back-off.
+/// If an offering fails later than this after the end of its back-off, it gets the shortest
+/// back-off again.
 const MEMORY: SignedDuration = SignedDuration::from_mins(30);
 
 /// Whether a launch may request an offering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Allowed.
+    /// The launch may request the offering.
     Free,
     /// The back-off has ended, and a different launch is retrying the offering.
     Tried,
@@ -39,11 +41,11 @@ struct Hold {
 /// Whether a launch has retried the offering since its back-off ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Trial {
-    /// No launch has.
+    /// No launch has retried it.
     Due,
     /// This claim retried it last.
     AskedBy(ClaimId),
-    /// A retry succeeded.
+    /// A retry of the offering succeeded.
     Over,
 }
 
@@ -52,7 +54,7 @@ impl Hold {
         Self { until, length: until.duration_since(now), trial: Trial::Due }
     }
 
-    /// Records a failure. Failures of requests that were sent together count once.
+    /// Records a failure. Failures of requests that were sent together count as one failure.
     fn after_refusal(hold: Option<Self>, now: Timestamp) -> Self {
         match hold.filter(|hold| hold.is_known(now)) {
             Some(hold) if hold.until > now => hold,
@@ -87,7 +89,7 @@ impl Hold {
 /// Unavailable offerings, each with the end of its back-off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnavailableOfferings {
-    /// For everyone.
+    /// Offerings that are unavailable for all node classes.
     general: BTreeMap<OfferingKey, Hold>,
     /// Unavailable offerings of one node class, whose template, image or subnets are the cause.
     by_class: BTreeMap<NodeClassName, BTreeMap<OfferingKey, Hold>>,
@@ -104,8 +106,8 @@ pub struct Untried {
     pub until: BTreeMap<Zone, Timestamp>,
     /// The next retry in any zone, while no node has registered. `None` if a retry is allowed now.
     pub all_until: Option<Timestamp>,
-    /// Zones in which a node has registered since. In all other zones one node at a time is
-    /// launched.
+    /// Zones in which a node has registered since the first failure. In all other zones one node at
+    /// a time is launched.
     pub proven: BTreeSet<Zone>,
     /// Deadline of the current retry. [`Timestamp::MIN`] in a plan that may include a retry.
     pub tried: Option<Timestamp>,
@@ -142,7 +144,8 @@ impl UnavailableOfferings {
         until
     }
 
-    /// Marks something as unavailable until a time, or until an existing later time.
+    /// Marks an offering or a capacity type as unavailable until a time. A later existing end is
+    /// kept.
     pub fn mark_unavailable(
         &mut self,
         offering: impl Into<UnavailableKey>,
@@ -159,7 +162,7 @@ impl UnavailableOfferings {
         }
     }
 
-    /// Records a successful launch: the next failure counts as the first. Current back-offs
+    /// Records a successful launch: the next failure is treated as the first one. Current back-offs
     /// continue.
     pub fn mark_available(&mut self, class: Option<&NodeClassName>, offering: &OfferingKey) {
         for hold in self.holds_for_mut(class, offering) {

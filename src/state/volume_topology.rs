@@ -22,11 +22,11 @@ const EBS_IN_TREE: &str = "kubernetes.io/aws-ebs";
 /// Provisioner of a StorageClass with manually created volumes.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// A pod with more volume claims than any node could attach is not looked at.
+/// Maximum number of volume claims of a pod that is evaluated. No node could attach more.
 const CLAIMS_MAX: usize = 1000;
 
-/// Maximum number of alternative locations for the volumes of a pod. Zonal volumes leave one. With
-/// a higher number, the volumes restrict each other only slightly.
+/// Maximum number of alternative locations for the volumes of a pod. Zonal volumes leave only one
+/// location. With a higher number, the volumes restrict each other only slightly.
 const ALTERNATIVES_MAX: usize = 64;
 
 /// Why the volumes of a pod cannot be used now.
@@ -34,8 +34,8 @@ const ALTERNATIVES_MAX: usize = 64;
 #[error("{0}")]
 struct VolumeFault(String);
 
-/// Returns the volume requirements of these pods. `promised` pods are planned for nodes and may
-/// already use PersistentVolumeClaims.
+/// Returns the volume requirements of these pods. The pods in `promised` are planned for nodes and
+/// may already use PersistentVolumeClaims.
 pub(super) fn volume_requirements<'a>(
     objects: &ObjectCache,
     pending: &[&'a Pod],
@@ -138,8 +138,8 @@ fn used_by<'o>(
     bound.or_else(|| first.filter(|key| **key != pod.key))
 }
 
-/// Returns alternative locations of the volume of a claim; empty means anywhere. `Err` is the
-/// reason why it cannot be used now. Source: kube-scheduler, VolumeBinding.
+/// Returns alternative locations of the volume of a claim. An empty list means any location. `Err`
+/// is the reason why the volume cannot be used now. Source: kube-scheduler, VolumeBinding.
 fn volume_locations<'o>(
     objects: &'o ObjectCache,
     claim: &'o VolumeClaim,
@@ -229,8 +229,8 @@ fn attachable_resource(driver: &str) -> String {
 }
 
 /// Returns how many more volumes of these drivers a node can attach, beyond those of its current
-/// and expected pods. Drivers without a limit are omitted. Never negative: an overcommitted node
-/// only rejects pods with more volumes.
+/// and expected pods. Drivers without a limit are omitted. The number is never negative: an
+/// overcommitted node only rejects pods with more volumes.
 pub(super) fn attachable_left(
     objects: &ObjectCache,
     node: &CsiNode,

@@ -29,8 +29,8 @@ pub struct WatchHealth {
 }
 
 impl WatchHealth {
-    /// Records a full listing. Returns whether it is considered incomplete: it lacks `vanished` of
-    /// the `known` objects of a synced watch, without deletion events.
+    /// Records a full listing. Returns whether the listing is considered incomplete: it lacks
+    /// `vanished` of the `known` objects of a synced watch, without deletion events.
     pub fn record_listing(
         &mut self,
         kind: ObjectKind,

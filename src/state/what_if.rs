@@ -17,7 +17,7 @@ use crate::state::snapshot::{BoundPodGroup, BufferPods, ExistingNode, NodeRef, S
 /// A snapshot, and how it changes if nodes are removed.
 #[derive(Clone, Debug)]
 pub struct WhatIf<'a> {
-    /// The snapshot of this time. Its pending pods are counted, not placed.
+    /// The snapshot of this time. Its pending pods are only counted and have no places.
     pub snapshot: Snapshot<'a>,
     /// The effect of removing each node that accepts pods now.
     pub tenancies: BTreeMap<&'a NodeName, NodeRemoval<'a>>,
@@ -34,7 +34,7 @@ pub struct NodeRemoval<'a> {
     pub pods: Vec<&'a Pod>,
     /// A pod that no controller would recreate, or that uses an unsupported scheduler.
     pub unmanaged_pod: Option<PodKey>,
-    /// Its capacity that counts towards the limits of its pool.
+    /// The capacity of the node that its pool counts towards limits.
     pub capacity: Resources,
     /// Its price for planning with overlays. `None` if the catalog does not contain it.
     pub price: Option<Price>,
@@ -180,7 +180,7 @@ impl<'a> WhatIf<'a> {
         let reschedulable = self.reschedulable.iter().filter(|(_, at)| leave[*at]);
         pending.extend(reschedulable.map(|(pod, _)| *pod));
         if !sorted {
-            // Two runs, which a stable sort finds.
+            // The pods are two sorted lists in sequence, which a stable sort merges quickly.
             pending.sort_by(|one, other| one.key.cmp(&other.key));
         }
         pending

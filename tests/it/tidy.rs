@@ -7,6 +7,7 @@ use std::path::Path;
 use lexer::{Kind, Lexed, Token, lex};
 
 mod lexer;
+mod property_tests;
 mod rules;
 mod words;
 

@@ -18,7 +18,8 @@ pub struct ReplacementGroups<'s> {
     pub group_of: Vec<usize>,
     /// Number of removed nodes by group.
     pub counts: HashMap<usize, usize>,
-    /// The new nodes in order, with their group. `None` if they host none of the moved pods.
+    /// The new nodes in order, with their group. The group is `None` if none of the moved pods is
+    /// planned on the node.
     pub claims: Vec<(Option<usize>, &'s NewNodeClaim)>,
 }
 

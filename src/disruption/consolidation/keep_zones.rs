@@ -1,7 +1,8 @@
 //! Assigns identical pods to nodes so that as many as possible stay in their zone.
 //!
 //! A plan treats identical pods as interchangeable. A scheduler that spreads them over zones does
-//! not while they move: when one leaves a zone, its replacement must be scheduled in that zone.
+//! not treat them so while they move: if a pod leaves a zone, its replacement must be scheduled in
+//! that zone.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,8 @@ use crate::scheduling::{NewNodeClaim, Solution};
 use crate::state::snapshot::NodeRef;
 use crate::state::what_if::WhatIf;
 
-/// Swaps identical pods of one owner so that as few as possible leave their zone.
+/// Swaps the placements of identical pods of one owner so that as few pods as possible leave their
+/// zone.
 pub fn keep_pods_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>) {
     let rooms = field.snapshot.rooms.iter();
     let zones = rooms.filter_map(|room| Some((&room.host, sole_value(&room.labels, ZONE)?)));

@@ -6,8 +6,8 @@ use crate::model::id::{NodeName, PodKey};
 use crate::scheduling::Solution;
 use crate::scheduling::solution_cost::NodePurchase;
 
-/// Minimum share of the cost of the removed nodes that must be saved. Smaller savings do not
-/// justify moving pods, because some of them end up elsewhere than planned. See
+/// Minimum fraction of the cost of the removed nodes that must be saved. Smaller savings do not
+/// justify moving pods, because some pods are bound to other nodes than planned. See
 /// docs/decisions/027-consolidation.md.
 pub const SAVED_MIN: f64 = 0.08;
 
@@ -22,9 +22,9 @@ pub struct RemovalOutcome {
     pub before: f64,
     /// Price of the replacements in $/h.
     pub after: f64,
-    /// Nodes with a pod for which there is no place then.
+    /// Nodes with a pod that has no place after the removal.
     pub stuck: BTreeMap<NodeName, PodKey>,
-    /// Whether the `balanced` policy approves it.
+    /// Whether the `balanced` policy approves the removal.
     pub balanced: bool,
 }
 

@@ -49,7 +49,7 @@ pub(super) fn candidate_or_verdict<'a>(
     if let Some(verdict) = retaining_verdict(candidate, Some(pool), Reason::Underutilized, now)
         .or_else(|| recent_change_verdict(candidate, pool, now))
         .or_else(|| utilization_verdict(candidate, &pool.disruption, now))
-        .or_else(|| sweep_verdict(disruption_view, candidate, Reason::Underutilized))
+        .or_else(|| sweep_verdict(disruption_view, candidate, Reason::Underutilized, now))
     {
         return Err(verdict);
     }

@@ -13,10 +13,9 @@ use crate::scheduling::NewNodeClaim;
 type Offers = Vec<(OfferingKey, Price)>;
 
 /// Returns the offerings of a claim up to a price in $/h. `None` if too few types remain for the
-/// `min_values` of the pool, which is never relaxed here. For the replacement of one `spot` node,
-/// `None` if fewer types remain than `spot_to_spot_min_types`. In that case only the cheapest of
-/// them are kept, so that the new node is not replaced again immediately. Source:
-/// spec/disruption.md §1.9.
+/// `min_values` of the pool, which is never relaxed here. The replacement of one `spot` node also
+/// requires `spot_to_spot_min_types` types. If more types remain, only the cheapest of them are
+/// kept, so that the new node is not replaced again immediately. Source: spec/disruption.md §1.9.
 pub fn cheaper_offerings(
     claim: &NewNodeClaim,
     max_price: f64,

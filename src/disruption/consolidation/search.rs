@@ -3,15 +3,15 @@
 //!
 //! Pods first fill free capacity, so each removed node saves its full price. When the free capacity
 //! is used up, more removals save little. The savings therefore rise with the removed price and
-//! then flatten. The search looks for this bend.
+//! then flatten. The search looks for the point where the savings flatten.
 
 use std::collections::BTreeMap;
 
-/// The search returns the fewest nodes that reach this share of the highest savings. The savings of
-/// nearly equal sets differ by a few per cent.
+/// The search returns the fewest nodes that reach this fraction of the highest savings. The savings
+/// of nearly equal sets differ by a few per cent.
 const ENOUGH: f64 = 0.95;
 
-/// The search stops when the result is within this share of the minimum.
+/// The search stops when the result exceeds the minimum by at most this fraction of the result.
 const CLOSE: f64 = 0.25;
 
 /// Savings known so far, by the number of removed nodes.
@@ -54,8 +54,8 @@ impl RemovalSearch {
         self.saved.values().copied().fold(0.0, f64::max)
     }
 
-    /// Returns the smallest tried count with nearly the highest savings, or `None` if nothing
-    /// saves.
+    /// Returns the smallest tried count with nearly the highest savings, or `None` if no removal
+    /// saves anything.
     pub fn smallest_sufficient(&self) -> Option<usize> {
         let highest = self.highest_savings();
         let mut all = self.saved.iter();
@@ -65,8 +65,8 @@ impl RemovalSearch {
 
     /// Returns the next count to try. It is between the smallest sufficient count and the largest
     /// insufficient one below it, closer to the lower end because small sets are evaluated faster.
-    /// If nothing has saved anything yet, it is far smaller. `None` when the result is precise
-    /// enough.
+    /// If no tried count has saved anything yet, the next count is far smaller. `None` when the
+    /// result is precise enough.
     pub fn next_count(&self) -> Option<usize> {
         let Some(high) = self.smallest_sufficient() else {
             let fewest = self.saved.keys().find(|count| **count > 0)?;

@@ -19,8 +19,8 @@ pub(in crate::engine) const WITHDRAWN_MIN: SignedDuration = SignedDuration::from
 
 pub(in crate::engine) const WITHDRAWN_DOUBLED_MAX: u32 = 6;
 
-/// Maximum time until a sent taint is on its node: an answer takes up to 20 s. The watch of nodes
-/// shows the taint with its next event.
+/// Maximum time until a sent taint is on its node: the API server answers within 20 s. The watch of
+/// nodes shows the taint with its next event.
 pub(in crate::engine) const TAINT_LAG: SignedDuration = SignedDuration::from_secs(30);
 
 /// Cancels the disruption of a node that could not be drained, and keeps it longer each time.
@@ -92,6 +92,8 @@ pub(in crate::engine) fn cancel_disruption(
     };
     claim.closing_until = closed.and_then(|at| at.checked_add(unseen).ok());
     let evictions = std::mem::take(&mut progress.drain.evictions);
+    // If the Node vanishes later, no deadline and no cancellation of this drain may apply.
+    (progress.drain.period, progress.drain.release) = Default::default();
     claim_steps::cancel_claim_commands(
         cx,
         |command| match command {
@@ -115,7 +117,7 @@ pub(in crate::engine) fn on_untainted(cx: &mut Context, id: &ClaimId) {
     claim_steps::on_step_succeeded(cx, id);
 }
 
-/// Removes the disrupted taint and everything written with it, or what remains of it.
+/// Removes the disrupted taint and everything written with it, as far as the Node still has them.
 pub(in crate::engine) fn send_untaint(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     let Some(claim) = cx.claim(id) else {
         return;

@@ -13,8 +13,9 @@ use crate::model::pool::Reason;
 /// A disruption is cancelled if its grant and its record take longer than this.
 pub(in crate::engine) const WRITE_MAX: SignedDuration = SignedDuration::from_mins(2);
 
-/// Returns whether a disrupted node may be tainted. A pause blocks it, and a disruption counted
-/// by a rate must be recorded first. A node at its hard maximum age waits for neither.
+/// Returns whether a disrupted node may be tainted. A pause blocks the taint, and a disruption that
+/// a rate counts must be recorded before it. A node at its hard maximum age waits neither for the
+/// end of a pause nor for the record.
 pub(in crate::engine) fn try_clear(
     cx: &mut Context,
     consolidation: &mut Consolidation,

@@ -17,15 +17,15 @@ use crate::model::pool::{OnBlocked, Reason};
 use crate::state::drain_blockers::{DrainBlocker, format_blockers};
 use crate::state::node_claims::NodeClaim;
 
-/// Maximum time for pods that are deleted regardless of their PodDisruptionBudgets. They get their
-/// own grace period up to this time, and then the node is terminated.
+/// Maximum time for pods that are deleted regardless of their PodDisruptionBudgets. Each pod keeps
+/// its own grace period within this time, and then the node is terminated.
 const FORCED_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// Number of blockers listed in the report about a kept node.
 const TOLD_MAX: usize = 3;
 
-/// Records that the pods of a node are evicted from now on, and sets its deadline, if it has
-/// one. Source: spec/disruption.md §3.3.
+/// Records that the pods of a node are evicted from now on. Sets the deadline of the node, if it
+/// has one. Source: spec/disruption.md §3.3.
 pub(in crate::engine) fn start_deadline(
     cx: &mut Context,
     id: &ClaimId,
@@ -52,7 +52,7 @@ pub(in crate::engine) fn start_deadline(
 }
 
 /// Returns whether the Node still lacks its deadline annotation, and sends the patch. No pod is
-/// forced before the annotation is set.
+/// deleted regardless of its budgets before the annotation is set.
 pub(in crate::engine) fn write_deadline(cx: &mut Context, id: &ClaimId, now: Timestamp) -> bool {
     let node = cx.claim(id).and_then(|claim| cx.node_of(claim));
     let Some((node, at)) = node.zip(cx.drain_of(id).and_then(DrainState::deadline)) else {
@@ -81,8 +81,8 @@ pub(in crate::engine) fn is_deadline_over(cx: &Context, id: &ClaimId, now: Times
         && deadlines.iter().all(|at| at.is_some_and(|at| at <= now))
 }
 
-/// Applies `on_blocked` of the pool to a drain that is blocked for too long. Returns whether it
-/// did, so that the engine does not only wait.
+/// Applies `on_blocked` of the pool to a drain that is blocked for too long. Returns whether this
+/// changed the drain or cancelled it.
 pub(in crate::engine) fn on_drain_timeout(
     cx: &mut Context,
     consolidation: &mut Consolidation,
@@ -102,17 +102,20 @@ pub(in crate::engine) fn on_drain_timeout(
         && period.cancellation != Cancellation::Impossible
         && !claim.must_be_disrupted(now);
     let may = match policy {
-        // Without a deadline it would wait forever, and so would other nodes.
+        // Without a deadline, this drain would wait forever and so block the disruption of other
+        // nodes.
         OnBlocked::Wait => stays && period.deadline.is_none() && is_drain_stuck(cx, claim, now),
         OnBlocked::Abort => stays,
         OnBlocked::Force => !period.deadline.is_some_and(|deadline| deadline.forces),
     };
-    if period.cancellation == Cancellation::Pending && !(may && policy != OnBlocked::Force) {
-        // The node has to be disrupted now, for example because it is interrupted. Its evictions
-        // must not wait for the cancellation.
-        cx.progress_of(id).drain.set_cancellation(Cancellation::Possible);
-    }
     let until = claims::condition_deadline(cx, period.began, timeout);
+    let cancels = may && until <= now && policy != OnBlocked::Force;
+    if period.cancellation == Cancellation::Pending && !cancels {
+        // An interruption, a reload or the maximum age has ruled the cancellation out, or the
+        // timeout is later now. The evictions that waited for the cancellation continue.
+        cx.progress_of(id).drain.set_cancellation(Cancellation::Possible);
+        cx.outbox.wake_at(now, "a drain is not cancelled, so its evictions continue");
+    }
     if !may || cx.outbox.waits_until(until, "a node has stayed tainted for too long", now) {
         return false;
     }

@@ -14,7 +14,7 @@ use crate::state::drain_blockers::DrainBlocker;
 const EVICTIONS_MAX: usize = 16;
 
 /// Retry interval of a refused eviction while the PodDisruptionBudgets in the watch cache permit
-/// none. Changes of the budgets are visible there.
+/// none. The cache shows changes of the budgets.
 const KEPT_APART: SignedDuration = SignedDuration::from_mins(1);
 
 /// Blockers of a drain are reported after this time, which equals the eviction timeout of Cluster
@@ -129,7 +129,7 @@ pub(in crate::engine) fn drain_blockers(
     blockers
 }
 
-/// Reports what blocks a drain, after a while.
+/// Reports the blockers of a drain after a while.
 pub(in crate::engine) fn report_blocked_drain(
     cx: &mut Context,
     id: &ClaimId,
@@ -158,7 +158,7 @@ pub(in crate::engine) fn report_blocked_drain(
     });
 }
 
-/// Reports what remains on a node that is terminated anyway.
+/// Reports the blockers that remain on a node that is terminated despite them.
 pub(in crate::engine) fn report_forced_drain(
     cx: &mut Context,
     id: &ClaimId,
@@ -199,7 +199,7 @@ fn deletion_due_from(pod: &Pod, until: Timestamp) -> Timestamp {
     until.checked_sub(grace).unwrap_or(Timestamp::MIN)
 }
 
-/// Returns when the next pod that is not terminating becomes late.
+/// Returns when the deletion of the next pod becomes due. Terminating pods are ignored.
 fn next_deletion_due(pods: &[&Pod], until: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     let until = until?;
     let idle = pods.iter().filter(|pod| pod.deleting.is_none());

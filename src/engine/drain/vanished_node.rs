@@ -8,6 +8,7 @@ use crate::engine::command::Command;
 use crate::engine::context::Context;
 use crate::engine::controllers::Interruptions;
 use crate::engine::drain::eviction;
+use crate::engine::in_flight::Cancellation;
 use crate::engine::sync;
 use crate::engine::undrained_terminations;
 use crate::model::id::{ClaimId, NodeName};
@@ -70,9 +71,10 @@ pub(in crate::engine) fn handle_vanished_node(
 /// Evicts the pods of a Node that a user has deleted, until the API server has none left.
 /// Returns whether pods remain.
 ///
-/// It evicts nothing while only listings lack the Node: the watch has to show its deletion, or
-/// a probe has to confirm it. It also evicts nothing while the safeguard on terminations
-/// without a drain holds, because many Nodes that disappear simultaneously are a mistake.
+/// While the Node is only missing from listings, no pod is evicted: the watch has to show the
+/// deletion, or a probe has to confirm it. No pod is evicted either while the safeguard on
+/// terminations without a drain holds, because many Nodes that disappear simultaneously are a
+/// mistake.
 pub(in crate::engine) fn evict_pods_of_vanished_node(
     cx: &mut Context,
     id: &ClaimId,
@@ -92,9 +94,14 @@ pub(in crate::engine) fn evict_pods_of_vanished_node(
         .is_some_and(|claim| undrained_terminations::is_termination_approved(cx, claim));
     let is_deleted = cx.sync.gone_nodes.contains(node);
     let may = is_deleted && cx.is_managing() && cx.is_ready() && until > now;
-    may && (accepted || undrained_terminations::is_within_safeguard(cx, id, now))
-        && is_confirmed_missing(cx, id, now)
-        && eviction::evict_pods(cx, id, node, now)
+    let evicts = may
+        && (accepted || undrained_terminations::is_within_safeguard(cx, id, now))
+        && is_confirmed_missing(cx, id, now);
+    if evicts {
+        // A Node that does not exist cannot be kept, so no cancellation holds the evictions up.
+        cx.progress_of(id).drain.set_cancellation(Cancellation::Possible);
+    }
+    evicts && eviction::evict_pods(cx, id, node, now)
 }
 
 /// Returns whether nodes were listed again since a claim's Node was first missing. The Node may
@@ -128,11 +135,11 @@ pub(in crate::engine) const NODE_MISSED_MAX: SignedDuration = SignedDuration::fr
 /// Interval between checks while pods are bound to a Node that has vanished.
 pub(in crate::engine) const PODS_LEFT_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// Delay before the pods of such a Node are evicted, and maximum wait for them.
+/// Delay before the pods of a vanished Node are evicted, and maximum wait for these pods.
 pub(in crate::engine) const EVICTS_AFTER: SignedDuration = SignedDuration::from_secs(20);
 
 pub(in crate::engine) const EVICTS_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// Before the engine terminates an instance because its Node is missing, it lists the nodes again.
-/// It repeats the request after this time.
+/// The engine repeats the request for this listing after this time.
 pub(in crate::engine) const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);

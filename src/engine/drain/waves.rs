@@ -1,9 +1,9 @@
-//! Evicts pods that move to new nodes in waves: all pods of a new node together, and the pods of
-//! few nodes at a time.
+//! Evicts in waves the pods that move to new nodes: all pods of a new node together, and the pods
+//! of few nodes at a time.
 //!
-//! A pod is pending from its end until its new node is untainted. If all pods of a large
-//! consolidation were evicted together, all would wait until the last one is recreated. Nodes
-//! untainted meanwhile would take pods planned for other nodes.
+//! The replacement of an evicted pod is pending until its new node is untainted. If all pods of a
+//! large consolidation were evicted together, all would wait until the last one is recreated. In
+//! this time, pods planned for other nodes would be bound to nodes that are already untainted.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -20,8 +20,8 @@ use crate::state::node_claims::NodeClaim;
 const PODS_MIN: usize = 150;
 const WAVES_MAX: usize = 16;
 
-/// Maximum time that a ready new node waits until all its pods may be evicted. Some of their old
-/// nodes have other pods whose places are not ready yet.
+/// Maximum time that a ready new node waits until all its pods may be evicted. The current nodes of
+/// these pods may have other pods whose places are not ready yet.
 const FREE_MAX: SignedDuration = SignedDuration::from_secs(30);
 
 /// Maximum time that pods with existing places wait, if the other pods of their node may not be
@@ -53,7 +53,8 @@ pub(in crate::engine) fn start_next_wave(
         if is_tainted_target(claim) {
             let waits = now.duration_since(*at) < WAVE_MAX;
             is_over &= !waits;
-            // The start is kept, or the node would be held again.
+            // The start of the wave is kept, because without it the node would wait for another
+            // wave.
             return waits || held.iter().any(|node| node.id == *id);
         }
         let comes =
@@ -81,8 +82,8 @@ pub(in crate::engine) fn start_next_wave(
 }
 
 /// Returns the new nodes that remain tainted for pods on other nodes, in the order of their
-/// registration. No pod is evicted for a node that is about to be untainted because other pods
-/// have waited too long. Pods whose node is terminated in any case are in no wave.
+/// registration. If other pods have waited too long for a node, it is about to be untainted, and no
+/// pod is evicted for it. Pods whose node is terminated in any case are in no wave.
 fn held_nodes(
     cx: &Context,
     consolidation: &Consolidation,
@@ -153,7 +154,7 @@ pub(in crate::engine) fn waits_for_wave(cx: &Context, id: &ClaimId, now: Timesta
     }) && waits
 }
 
-/// Returns whether a pod's node has been in disruption for longer than other pods wait for it.
+/// Returns whether a pod's node has been in disruption for at least [`FIRST_MAX`].
 fn has_waited_long(cx: &Context, pod: &PodKey, now: Timestamp) -> bool {
     let pod = cx.state.objects.pods.get(pod);
     let claim = pod.and_then(|pod| cx.state.claim_under(pod));

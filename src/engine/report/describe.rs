@@ -1,6 +1,6 @@
 //! The table of all reports: their log lines, activity, Kubernetes Events and metrics.
 //!
-//! Reasons of events and names of metrics are Karpenter's if they mean the same
+//! Reasons of events and names of metrics are those of Karpenter if they have the same meaning
 //! (spec/disruption.md §5.2). Other metrics are named `outrigger_*`.
 
 use jiff::SignedDuration;
@@ -114,7 +114,7 @@ impl Report {
                 debug("planned pods for the first time", fields![pods = waited.len()])
                     .metrics(waited.iter().flat_map(both))
             }
-            // Too many for the log. Clocks may differ.
+            // Bound pods are too many for the log. The time may be negative, because clocks differ.
             Self::PodBound(took) => Description::new(None, "", fields![])
                 .metrics([observe(BOUND, (*took).max(SignedDuration::ZERO), &[])]),
             Self::PodStarted(took) => Description::new(None, "", fields![]).metrics([observe(
@@ -345,6 +345,11 @@ impl Report {
                 info("blocked disruption", fields![%pool, reason, why])
                     .activity(Object::Pool(pool), format!("{reason}: {why}"))
             }
+            Self::SweepSkipped { sweep, at } => {
+                let sweep = sweep.as_str();
+                warn("skipped a sweep that was missed", fields![sweep, %at])
+                    .activity_as(sweep, Object::Cluster, format!("skipped the sweep of {at}"))
+            }
             Self::Swept { sweep, at, result: SweepResult { disrupted, blocked } } => {
                 let (sweep, found) = (sweep.as_str(), disrupted + blocked);
                 let text = match managed {
@@ -462,8 +467,8 @@ impl Report {
     }
 }
 
-/// The counters of a claim that enters a phase, each with how many of the labels pool, zone and
-/// capacity type it has.
+/// Returns the counters that increase when a claim enters a phase. Each number is the count of
+/// labels that the counter has, in the order pool, zone, capacity type.
 fn phase_counters(
     phase: ClaimPhase,
     has_node: bool,

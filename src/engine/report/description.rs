@@ -60,7 +60,7 @@ pub const PLAN_CLAIMS: &str = "outrigger_plan_claims";
 pub enum Severity {
     /// Changes are suspended.
     Error,
-    /// A user should look at it.
+    /// A condition that a user should examine.
     Warn,
     /// A decision or an observation.
     Info,
@@ -153,7 +153,7 @@ pub enum Object<'r> {
     Claim(&'r ClaimId),
     /// A node.
     Node(&'r NodeName),
-    /// A pod. Consecutive reports about pods share a line.
+    /// A pod. Consecutive reports about pods are combined in one line.
     Pod(&'r PodKey),
     /// Another object.
     Other(String),
@@ -177,7 +177,7 @@ impl fmt::Display for Object<'_> {
 pub struct Activity<'r> {
     /// True if the line is a warning.
     pub warns: bool,
-    /// What has happened, in two or three words.
+    /// A title of two or three words.
     pub title: &'static str,
     /// The object.
     pub object: Object<'r>,
@@ -272,7 +272,7 @@ impl<'r> Description<'r> {
         self.activity_as(title, object, text)
     }
 
-    /// Adds a line to the activity log. It is a warning if the log line is one.
+    /// Adds a line to the activity log. The line is a warning if the log line is a warning.
     pub(super) fn activity_as(
         mut self,
         title: &'static str,
@@ -362,7 +362,7 @@ pub(super) fn observe<'r>(
     (name, labels.to_vec(), MetricChange::Observe(time.as_secs_f64()))
 }
 
-/// Counts a disruption decision, once and for each of its pools, by replacement, reason and
+/// Counts a disruption decision once in total and once per pool, by replacement, reason and
 /// consolidation type: a single node, several nodes, or empty nodes.
 pub(super) fn decisions<'r>(
     pools: impl IntoIterator<Item = &'r PoolName>,
@@ -409,7 +409,7 @@ pub(super) fn offering_text(offering: &OfferingKey) -> String {
     format!("{instance_type} {zone} {capacity_type}")
 }
 
-/// Formats a price, to be appended to another text. Empty if it is unknown.
+/// Formats a price, to be appended to another text. Empty if the price is unknown.
 pub(super) fn price_suffix(price: Option<Price>) -> String {
     price.map_or_else(String::new, |price| format!(" at ${:.4}/h", price.usd_per_h()))
 }

@@ -49,8 +49,8 @@ fn rejections(count: usize) -> Arc<[PoolRejection]> {
     .collect()
 }
 
-/// All examples. Those that concern a pod or a node name the pods `default/p0` to `default/p11`,
-/// the node `node-0` and the claim `claim-0`.
+/// Returns all examples. Examples about a pod or a node name the pods `default/p0` to
+/// `default/p11`, the node `node-0` and the claim `claim-0`.
 pub(crate) fn examples() -> Vec<Report> {
     let mut all = cluster_examples();
     all.extend(claim_examples());
@@ -193,6 +193,7 @@ fn disruption_examples() -> Vec<Report> {
         Report::Shut {
             pool: "general".into(), reason: Reason::Drifted, why: "budget is 0".to_owned(),
         },
+        Report::SweepSkipped { sweep: SweepKind::Drift, at: Timestamp::UNIX_EPOCH },
         Report::Swept {
             sweep: SweepKind::Drift, at: Timestamp::UNIX_EPOCH,
             result: SweepResult { disrupted: 2, blocked: 1 },

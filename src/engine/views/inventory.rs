@@ -39,7 +39,7 @@ pub struct Columns {
     pub resources: Vec<String>,
 }
 
-/// Use of one resource: cpu in thousandths of a core, memory in bytes.
+/// Usage of one resource: cpu in thousandths of a core, memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amount {
     /// Requests of the pods.
@@ -61,7 +61,7 @@ pub struct Inventory {
     pub more_pods: usize,
     /// Totals of all Node objects, in the order of the requested resources.
     pub amounts: Vec<Amount>,
-    /// Number of pods bound to them.
+    /// Number of pods bound to these nodes.
     pub bound_pods: usize,
     /// Price of all nodes, if the catalog knows it.
     pub price: Price,
@@ -86,22 +86,22 @@ pub struct NodeRow {
     pub amounts: Vec<Amount>,
     /// Number of pods on it. For a claim without a Node: pods planned for it.
     pub pods: usize,
-    /// Start of its age.
+    /// The time from which its age is counted.
     pub born: Option<Timestamp>,
     /// Its price, if the catalog knows it.
     pub price: Option<Price>,
-    /// True if it is ready. `None` if there is no Node object.
+    /// True if the node is ready. `None` if there is no Node object.
     pub ready: Option<bool>,
-    /// True if it is cordoned.
+    /// True if the node is cordoned.
     pub cordoned: bool,
-    /// Its claim phase. `None` if it is not managed by Outrigger.
+    /// Its claim phase. `None` if Outrigger does not manage the node.
     pub phase: Option<ClaimPhase>,
-    /// True if it is being disrupted or terminated.
+    /// True if the node is being disrupted or terminated.
     pub leaves: bool,
     /// Its disruption reason, if Outrigger disrupts it.
     pub leaving: Option<Reason>,
-    /// Why the node is kept. The reason is the one for which the last check came closest to
-    /// disruption.
+    /// Why the node is kept: the reason for which the last checks came closest to disrupting it,
+    /// and the verdict.
     pub kept: Option<(Reason, Verdict)>,
 }
 
@@ -119,13 +119,13 @@ pub struct SeenPod {
 /// The expected outcome of a pending pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PendingPodOutcome {
-    /// Unschedulable in the last plan, for these reasons.
+    /// The pod was unschedulable in the last plan, for these reasons.
     None(Arc<[PoolRejection]>),
-    /// Planned for this node.
+    /// The pod is planned for this node or claim.
     Host(NodeRef),
-    /// Part of the next plan.
+    /// The pod is part of the next plan.
     Turn,
-    /// Handled by a different scheduler, or the scheduler preempts pods for it.
+    /// A different scheduler handles the pod, or the scheduler preempts other pods for it.
     Others,
 }
 
@@ -177,7 +177,7 @@ impl Engine {
     }
 }
 
-/// Returns the row of a claim without a Node.
+/// Returns the [`NodeRow`] of a claim without a Node.
 fn claim_row(cx: &Context, claim: &NodeClaim, wanted: &Columns) -> NodeRow {
     let launched = claim.instance.as_ref().map(|instance| &instance.offering);
     let offering = launched.or_else(|| claim.offerings.first());
@@ -230,7 +230,7 @@ fn outcome_of(provisioning: &Provisioning, key: &PodKey, waiting: &[&Pod]) -> Pe
     }
 }
 
-/// Returns the row of a Node and its claim.
+/// Returns the [`NodeRow`] of a Node and its claim.
 fn node_row(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRow {
     let leaving = claim.and_then(|claim| claim.leaving);
     NodeRow {

@@ -1,4 +1,4 @@
-//! Values that metrics show besides the cluster state and the reports.
+//! Values that metrics show in addition to the cluster state and the reports.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::model::id::{PodKey, PoolName};
 /// Measured values of an engine.
 #[derive(Clone, Debug, Default)]
 pub struct Measures<'e> {
-    /// Number of nodes of each pool that count for its budgets, and how many of them are disrupted
-    /// or not ready, at the last check for due disruptions.
+    /// Number of nodes of each pool that its budgets count, and how many of them are disrupted or
+    /// not ready, at the last check for due disruptions.
     pub budget_counts: BTreeMap<PoolName, (usize, usize)>,
     /// Number of pods that were unschedulable in the last plan.
     pub unschedulable: usize,

@@ -86,25 +86,27 @@ pub struct SweepStatus {
     /// When the next sweep runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<Timestamp>,
-    /// Number of nodes that the last sweep of this host found: disrupted and blocked.
-    pub found: usize,
-    /// How many of them it disrupted, or would disrupt in observe mode.
+    /// What the last sweep found. `None` if a different engine ran it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<SweepFindings>,
+}
+
+/// What a sweep found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweepFindings {
+    /// Number of nodes that it disrupted, or would disrupt in observe mode.
     pub disrupted: usize,
-    /// How many of them were blocked.
+    /// Number of nodes that were due but blocked.
     pub blocked: usize,
 }
 
 impl SweepStatus {
     fn new(kind: SweepKind, sweep: &SweepProgress) -> Self {
-        let SweepResult { disrupted, blocked } = sweep.result;
-        Self {
-            kind: kind.as_str().to_owned(),
-            last: sweep.last,
-            next: sweep.next(),
-            found: disrupted + blocked,
-            disrupted,
-            blocked,
-        }
+        let found = sweep.result.map(|result| {
+            let SweepResult { disrupted, blocked } = result;
+            SweepFindings { disrupted, blocked }
+        });
+        Self { kind: kind.as_str().to_owned(), last: sweep.last, next: sweep.next(), found }
     }
 }
 
@@ -131,7 +133,7 @@ pub struct Unaccepted {
     pub id: String,
     /// Number of nodes or instances.
     pub nodes: usize,
-    /// Out of this total.
+    /// Number of all nodes or running instances, for comparison.
     pub total: usize,
 }
 

@@ -15,10 +15,10 @@ use crate::scheduling::pool_availability::{
 };
 use crate::scheduling::rejection::{UnavailableSummary, bounded_text, format_quantity};
 
-/// Items listed before the rest is counted.
+/// Maximum number of listed items. Further items are only counted.
 const TOLD: usize = 10;
 
-/// Labels, limits and zones that are listed.
+/// Maximum number of listed labels, limits and zones.
 const LISTED: usize = 50;
 
 impl LimitOwner {
@@ -37,7 +37,7 @@ impl RemainingLimit {
         self.resource.as_deref().unwrap_or("nodes")
     }
 
-    /// Returns the use, including other pools that share the limit.
+    /// Returns the used amount, including that of other pools with the same limit.
     fn used_amount(&self) -> i64 {
         self.most.saturating_sub(self.left)
     }
@@ -226,7 +226,7 @@ impl ExplainedPool<'_> {
         let class = class.map_or(String::new(), |class| format!(", node class {class}"));
         // Writing to a String cannot fail.
         let weight = match pool.replicas {
-            // A static pool has none.
+            // A static pool has no weight.
             Some(_) => String::new(),
             None => format!(", weight {}", pool.weight),
         };

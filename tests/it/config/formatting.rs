@@ -500,7 +500,8 @@ fn fmt_output_equals_terraform_fmt() {
         fs::write(folder.path().join(name), text).expect("written");
     }
     let Some(done) = terraform(folder.path()) else {
-        println!("SKIP config::formatting: terraform is not installed");
+        let test = "config::formatting::fmt_output_equals_terraform_fmt";
+        println!("SKIP {test}: terraform is not installed");
         return;
     };
     let errors = String::from_utf8_lossy(&done.stderr).into_owned();

@@ -9,6 +9,7 @@ use outrigger::model::instance::CapacityType;
 use outrigger::model::node::Node;
 use outrigger::model::pod::Pod;
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
+use outrigger::provider::{CommandResult, FailureKind};
 
 use super::{Stage, bound, owned_pod};
 
@@ -96,4 +97,33 @@ fn a_pod_is_bound_once_and_a_node_counts_until_it_has_drained() {
         _ => None,
     });
     assert!(matches!(of, Some(Some(CapacityType::Spot | CapacityType::OnDemand))), "{of:?}");
+}
+
+#[test]
+fn drain_is_counted_once_although_the_termination_is_retried() {
+    let mut stage = Stage::new(ManagementMode::Manage);
+    stage.sync(vec![], vec![owned_pod("a")]);
+    stage.run(10, &[]);
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
+    stage.run(2, &[]);
+    stage.apply(bound(owned_pod("a"), "node-0"));
+    stage.run(5, &[]);
+    stage.event(Event::Deleted(ObjectKind::Pod, owned_pod("a").key));
+    for _ in 0..60 {
+        for issued in stage.run(10, &["terminate"]) {
+            let (kind, text) = (FailureKind::Throttled, "slow down".to_owned());
+            let answer = CommandResult::Failed { kind, text };
+            stage.event(Event::Answered(issued.id, answer));
+        }
+    }
+    let ends: Vec<bool> = stage
+        .reports
+        .iter()
+        .filter_map(|report| match report {
+            Report::ClaimPhase { phase: ClaimPhase::Terminating, drained, .. } => Some(*drained),
+            _ => None,
+        })
+        .collect();
+    assert!(ends.len() > 1, "the node is drained again before each retry");
+    assert_eq!(ends.iter().filter(|drained| **drained).count(), 1, "{ends:?}");
 }

@@ -7,10 +7,11 @@ use outrigger::engine::report::Report;
 use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::cron_schedule::CronSchedule;
 use outrigger::model::id::ObjectKey;
-use outrigger::model::pool::Maintenance;
+use outrigger::model::pool::{BudgetNodes, Maintenance};
 use outrigger::model::sweep::{SweepKind, SweepSchedule};
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 use outrigger::model::window::Window;
+use outrigger::provider::{CommandResult, FailureKind};
 
 use super::drift::running_with;
 use super::termination::restart;
@@ -181,13 +182,104 @@ fn empty_nodes_never_wait_for_a_sweep() {
     assert_eq!(disrupted(&stage), 1);
 }
 
+/// Advances the clock like [`Stage::run`]. Returns the number of passes.
+fn passes(stage: &mut Stage, seconds: i64, hold: &[&str]) -> usize {
+    let end = stage.now + SignedDuration::from_secs(seconds);
+    for count in 0.. {
+        stage.answer_all(hold, &mut Vec::new());
+        stage.reports.extend(std::iter::from_fn(|| stage.engine.next_report()));
+        match stage.engine.poll_timeout() {
+            Some((at, _)) if at <= end => stage.wake(at.max(stage.now)),
+            _ => return count,
+        }
+    }
+    0
+}
+
 #[test]
-fn no_sweep_runs_while_the_lease_cannot_be_read() {
+fn no_sweep_runs_while_the_lease_cannot_be_read_and_the_engine_stays_idle() {
+    let mut stage = swept_at_half_past(1);
+    change_class(&mut stage, "other");
+    run_until(&mut stage, "15T08:20");
+    let count = passes(&mut stage, 30 * MINUTE, &["read_lease"]);
+    assert_eq!((disrupted(&stage), sweeps(&stage)), (0, vec![]));
+    assert!(count < 150, "{count} passes in 30 minutes");
+}
+
+#[test]
+fn record_that_the_lease_refuses_is_repeated_at_growing_intervals() {
+    let mut stage = swept_at_half_past(1);
+    change_class(&mut stage, "other");
+    stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
+    run_until(&mut stage, "15T08:29");
+    let mut attempts = 0;
+    for _ in 0..10 * MINUTE {
+        for issued in stage.run(1, &["patch_lease"]) {
+            attempts += 1;
+            let (kind, text) = (FailureKind::Denied, "no".to_owned());
+            stage.event(Event::Answered(issued.id, CommandResult::Failed { kind, text }));
+        }
+    }
+    assert!((2..=25).contains(&attempts), "{attempts} attempts in ten minutes");
+}
+
+/// Two nodes whose pods fit on one of them since one pod became small.
+fn underutilized(expression: &str) -> Stage {
+    let mut stage = running_with(2, |cluster| {
+        schedule(cluster, SweepKind::Consolidation, expression, false);
+    });
+    stage.event(Event::Deleted(ObjectKind::Pod, ObjectKey::new("default", "p1")));
+    stage.apply(bound(owned_pod("small"), "node-1"));
+    stage
+}
+
+#[test]
+fn underutilized_nodes_wait_for_their_sweep_and_it_ends() {
+    let mut stage = underutilized("30 8 * * *");
+    run_until(&mut stage, "15T08:29");
+    assert_eq!(disrupted(&stage), 0);
+    run_until(&mut stage, "15T08:31");
+    assert_eq!(disrupted(&stage), 1);
+    run_until(&mut stage, "15T12:31");
+    let at = "2027-01-15T08:30:00Z".to_owned();
+    assert_eq!(sweeps(&stage), [(SweepKind::Consolidation, at, 1, 0)]);
+    assert!(!stage.engine.state().sweeps.permits(SweepKind::Consolidation, None));
+}
+
+#[test]
+fn sweep_of_consolidation_ends_although_a_budget_keeps_its_node() {
+    let mut stage = underutilized("30 8 * * *");
+    stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
+    run_until(&mut stage, "15T12:40");
+    assert_eq!((disrupted(&stage), sweeps(&stage).len()), (0, 1));
+    stage.change(|cluster| cluster.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
+    run_until(&mut stage, "16T08:29");
+    assert_eq!(disrupted(&stage), 0, "it waits for the next sweep");
+}
+
+#[test]
+fn sweeps_of_an_empty_cluster_end_at_once() {
+    let mut stage = running_with(0, |cluster| {
+        for kind in SweepKind::ALL {
+            schedule(cluster, kind, "30 8 * * *", false);
+        }
+    });
+    run_until(&mut stage, "15T08:31");
+    assert_eq!(sweeps(&stage).len(), SweepKind::ALL.len());
+    assert!(!stage.engine.state().sweeps.permits(SweepKind::Consolidation, None));
+    assert_eq!(stage.count("patch_lease"), 2, "the first schedules, and the sweeps");
+}
+
+#[test]
+fn sweep_that_could_not_run_in_time_is_skipped() {
     let mut stage = swept_at_half_past(1);
     change_class(&mut stage, "other");
     run_until(&mut stage, "15T08:20");
     stage.run(30 * MINUTE, &["read_lease"]);
+    stage.run(10 * MINUTE, &[]);
     assert_eq!((disrupted(&stage), sweeps(&stage)), (0, vec![]));
+    let skipped = |report: &&Report| matches!(report, Report::SweepSkipped { .. });
+    assert_eq!(stage.reports.iter().filter(skipped).count(), 1);
 }
 
 #[test]

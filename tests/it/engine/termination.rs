@@ -651,13 +651,36 @@ fn do_not_disrupt_pod_keeps_an_expired_node_with_on_blocked_abort() {
     }
 }
 
+/// The deadline of a cancelled drain does not apply to pods of a Node that vanishes later.
+#[test]
+fn pods_of_a_vanished_node_are_evicted_and_not_deleted_after_a_cancelled_drain() {
+    let mut stage = expired(web("a"), |cluster| {
+        grace(600)(cluster);
+        on_blocked(OnBlocked::Abort)(cluster);
+    });
+    let refused = |_: &Command| CommandResult::EvictRefused("no".into());
+    evictions_answered_by(&mut stage, 320, refused);
+    assert_eq!(cancellations(&stage).len(), 1);
+    stage.delete_node(0);
+    let mut removals = Vec::new();
+    // The deadline of the drain, had it not been cancelled, is five minutes away.
+    for _ in 0..80 {
+        removals.extend(evictions_answered_by(&mut stage, 5, refused));
+        stage.list_nodes_again();
+    }
+    assert!(removals.iter().any(|removal| removal == "evict a"), "{removals:?}");
+    assert!(removals.iter().all(|removal| removal == "evict a"), "{removals:?}");
+}
+
 /// A reload, an interruption or the maximum age may rule out a cancellation that waits for the
 /// result of an eviction.
 #[test]
 fn evictions_continue_when_a_pending_cancellation_is_ruled_out() {
-    let rulings: [fn(&mut Stage); 2] = [
-        |stage| stage.change(|cluster| on_blocked(OnBlocked::Wait)(cluster)),
-        |stage| stage.change(|cluster| on_blocked(OnBlocked::Force)(cluster)),
+    let later = SignedDuration::from_hours(1);
+    let rulings: [fn(&mut Cluster, SignedDuration); 3] = [
+        |cluster, _| on_blocked(OnBlocked::Wait)(cluster),
+        |cluster, _| on_blocked(OnBlocked::Force)(cluster),
+        |cluster, later| cluster.pools[0].disruption.drain_timeout = later,
     ];
     for rule_out in rulings {
         let mut stage = expired(web("a"), on_blocked(OnBlocked::Abort));
@@ -665,10 +688,11 @@ fn evictions_continue_when_a_pending_cancellation_is_ruled_out() {
         evictions_answered_by(&mut stage, 280, refused);
         let held = stage.run(60, &["evict"]);
         assert_eq!(held.len(), 1, "the cancellation waits for its result");
-        rule_out(&mut stage);
+        stage.change(|cluster| rule_out(cluster, later));
         let no = CommandResult::EvictRefused("no".into());
         stage.event(Event::Answered(held[0].id, no));
-        let removals = evictions(&mut stage, 120);
+        // Without an event, the next full pass would be minutes later.
+        let removals = evictions(&mut stage, 20);
         assert_eq!(cancellations(&stage), [""; 0]);
         assert!(!removals.is_empty(), "{:?}", stage.commands);
     }

@@ -112,7 +112,8 @@ const EXCEPTED: [&str; 5] = [
     "docs/RENAMED.md",
 ];
 
-fn sources(folders: &[&str]) -> Files {
+/// Returns the Rust files in these folders, by path.
+pub(super) fn sources(folders: &[&str]) -> Files {
     let mut files = Files::new();
     for folder in folders {
         collect(Path::new(env!("CARGO_MANIFEST_DIR")), folder, &mut files);

@@ -46,7 +46,7 @@ block_types! {
         TIMEZONE;
     };
 
-    /// Schedules the checks of all nodes for one kind of disruption: `drift`, `expiry` or
+    /// Schedules when nodes are found for one kind of disruption: `drift`, `expiry` or
     /// `consolidation`. Once a kind has a schedule, nodes are disrupted for that reason only after
     /// a sweep has found them, within budgets and windows. Without a schedule, they are disrupted
     /// as soon as they are due. Empty nodes, unhealthy nodes, interruptions and nodes beyond
@@ -60,7 +60,7 @@ block_types! {
         /// Each cluster runs its sweeps later by a fixed part of this duration, so that many
         /// clusters do not run them at the same time.
         jitter: duration_type(0, HOUR) => "0s";
-        /// Runs a sweep once at the start if no host ran it at its time.
+        /// Runs a sweep once, as soon as possible, if no host could run it within 15 minutes.
         catch_up: ArgumentType::Flag => false;
     };
 
