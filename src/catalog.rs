@@ -191,10 +191,14 @@ impl Catalog {
 
     /// Returns true if the offerings have fewer values of a label than its `min_values`. All values
     /// of each type count, in whichever zone it is launched.
-    pub fn falls_short(&self, wanted: &Requirements, offerings: &[OfferingKey]) -> bool {
+    pub fn falls_short<'o>(
+        &self,
+        wanted: &Requirements,
+        offerings: impl Iterator<Item = &'o OfferingKey> + Clone,
+    ) -> bool {
         let mut limited = wanted.iter().filter(|(_, requirement)| requirement.min_values.is_some());
         limited.any(|(key, requirement)| {
-            let types = offerings.iter();
+            let types = offerings.clone();
             let types = types.filter_map(|offering| self.get(offering.instance_type.as_str()));
             let values = types.filter_map(|it| it.requirements.get(key)?.values());
             let values: BTreeSet<&String> = values.flatten().collect();

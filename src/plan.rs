@@ -123,6 +123,8 @@ pub struct Plan {
     pub held: BTreeMap<NodeName, String>,
     /// The location of the capacity of each buffer.
     pub room: BufferRooms,
+    /// Number of nodes of each pool that its budgets count, and how many of them are disrupted.
+    pub budget_counts: BTreeMap<PoolName, (usize, usize)>,
     /// Findings of the audit. The actions concerned are removed from the plan.
     pub findings: Vec<String>,
     /// The number of nodes that are not ready, if it suspends voluntary disruption.
@@ -189,6 +191,7 @@ fn with_list_prices(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
 /// ready.
 pub fn select_disruptions(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Plan {
     let mut budgets = Budgets::new(disruption_view, now);
+    let budget_counts = budgets.total_and_disrupted_by_pool();
     let (broken, mut kept) = select_unhealthy(disruption_view, &mut budgets, now);
     let (empty, more) = empty_nodes(disruption_view, &mut budgets, now);
     kept.extend(more);
@@ -232,7 +235,7 @@ pub fn select_disruptions(disruption_view: &DisruptionView<'_>, now: Timestamp) 
         }));
     }
     kept.sort_by(|a, b| (&a.node, a.reason).cmp(&(&b.node, b.reason)));
-    Plan { retire, cancel, kept, ailing, ..Plan::default() }
+    Plan { retire, cancel, kept, ailing, budget_counts, ..Plan::default() }
 }
 
 /// Selects nodes for consolidation, with their replacements. Selects none if too many nodes are not

@@ -143,7 +143,7 @@ pub enum Verdict {
         /// When the node is replaced.
         until: Timestamp,
     },
-    /// So many nodes of the pool are unhealthy that none is replaced.
+    /// Too many nodes of the pool are unhealthy, so Outrigger replaces none of them.
     #[error("{broken} of {total} nodes in its pool are unhealthy, too many to replace them")]
     Broken {
         /// Number of unhealthy nodes.

@@ -7,7 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::command::NodePatch;
 use crate::engine::context::Context;
 use crate::engine::in_flight::{ClaimProgress, DrainState};
+use crate::model::cluster::MinValuesPolicy;
 use crate::model::id::{ClaimId, NodeName, PoolName};
+use crate::model::instance::OfferingKey;
 use crate::model::labels::{
     FINALIZER, Labels, OF_OFFERINGS, PLACEMENT_GROUP_PARTITION, ZONE, ZONE_ID,
 };
@@ -89,6 +91,17 @@ pub(super) fn condition_deadline(
 ) -> Timestamp {
     let from = cx.sync.thawed.map_or(since, |at| at.max(since));
     from.checked_add(timeout).unwrap_or(Timestamp::MAX)
+}
+
+/// Returns whether the offerings of a launch have fewer values of a label than `min_values` of the
+/// pool requires, which the policy `best_effort` permits.
+pub(super) fn is_relaxed<'o>(
+    cx: &Context,
+    pool: &Pool,
+    offerings: impl Iterator<Item = &'o OfferingKey> + Clone,
+) -> bool {
+    cx.state.cluster.scheduling.min_values == MinValuesPolicy::BestEffort
+        && cx.state.catalog_of(&pool.name).falls_short(&pool.requirements, offerings)
 }
 
 /// Forgets a claim that failed or whose instance is gone.

@@ -14,7 +14,6 @@ use crate::coordination::lease_annotations::{
     LeaseAnnotations,
 };
 use crate::disruption::budgets::Budgets;
-use crate::engine::Engine;
 use crate::engine::backoff::Backoff;
 use crate::engine::command::{Command, LeasePatch};
 use crate::engine::context::Context;
@@ -67,13 +66,11 @@ impl LeaseSync {
         let new = blocked.into_iter().filter(|(key, _)| !known.contains(key));
         new.map(|((pool, reason, _), why)| (pool, reason, why)).collect()
     }
-}
 
-impl Engine {
     /// Returns the pools with blocked disruptions, their reasons and their blockers: the current
     /// `Report::Shut` reports.
-    pub fn blocked_disruptions(&self) -> impl Iterator<Item = &(PoolName, Reason, &'static str)> {
-        self.lease.shut.iter()
+    pub(super) fn blocked_disruptions(&self) -> &BTreeSet<(PoolName, Reason, &'static str)> {
+        &self.shut
     }
 }
 

@@ -21,7 +21,6 @@ use crate::engine::registration;
 use crate::engine::report::Report;
 use crate::engine::undrained_terminations;
 use crate::model::claim::ClaimPhase;
-use crate::model::cluster::MinValuesPolicy;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::InstanceState;
 use crate::model::labels::TAINT_UNREGISTERED;
@@ -247,13 +246,11 @@ fn launch_of(cx: &Context, claim: NodeClaim, pool: &Pool) -> Launch {
     let tags = Launch::tags_of(&cx.state.cluster, &claim.record);
     let pods = claim.pods.iter().filter_map(|key| cx.state.objects.pods.get(key));
     let devices = pods.flat_map(|pod| pod.requests.extended.keys().cloned());
-    let catalog = cx.state.catalog_of(&pool.name);
-    let fewer_will_do = cx.state.cluster.scheduling.min_values == MinValuesPolicy::BestEffort;
     Launch {
         devices: devices.collect(),
         overlaid: cx.state.is_overlaid(&pool.name),
         varied: pool.is_varied(),
-        relaxed: fewer_will_do && catalog.falls_short(&pool.requirements, &claim.offerings),
+        relaxed: claims::is_relaxed(cx, pool, claim.offerings.iter()),
         claim: claim.record,
         offerings: claim.offerings,
         labels,

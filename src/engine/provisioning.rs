@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disruption::budgets::Budgets;
 use crate::disruption::expiry;
 use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::engine::batcher::Closes;
@@ -23,15 +22,13 @@ use crate::engine::sweeps;
 use crate::engine::sync;
 use crate::model::buffer::buffer_of;
 use crate::model::claim::{ClaimPhase, ClaimRecord};
-use crate::model::cluster::MinValuesPolicy;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pod::{Pod, PodPhase};
-use crate::model::pool::{Pool, Reason};
+use crate::model::pool::Reason;
 use crate::model::template_hash::record_in;
 use crate::plan::{self, Plan, PlannedTermination};
 use crate::scheduling::{NewNodeClaim, PoolRejection, UnschedulablePod};
-use crate::state::candidates::DisruptionView;
 use crate::state::disruption_blockers::InvalidInput;
 use crate::state::node_claims::NodeClaim;
 use crate::state::nominations::NOMINATED;
@@ -92,11 +89,6 @@ impl Provisioning {
                 cx.outbox.push_report(Report::Eligible { reason, nodes });
             }
         }
-    }
-
-    /// Records how many nodes of each pool its budgets count.
-    fn count_for_budgets(&mut self, disruption_view: &DisruptionView<'_>, now: Timestamp) {
-        self.budget_counts = Budgets::new(disruption_view, now).total_and_disrupted_by_pool();
     }
 
     /// Reports unschedulable pods. Returns whether they changed.
@@ -163,7 +155,8 @@ impl Provisioning {
         let Some((offering, price)) = cheapest_offering(&launch).cloned() else {
             return;
         };
-        let relaxed = is_relaxed(cx, pool, &launch);
+        let offerings = launch.offerings.iter().map(|(offering, _)| offering);
+        let relaxed = claims::is_relaxed(cx, pool, offerings);
         let mut record = record_in(&cx.state.cluster, pool, "", now, reason, command_id);
         record.origin = cx.state.claim_origin();
         let id = ClaimId::from(claims::new_random_id(cx));
@@ -301,9 +294,9 @@ pub(super) fn disrupt_due_nodes(
     provisioning.next_check = now.checked_add(CHECK_APART).ok();
     safeguards::check_changed_configuration(cx, now);
     let disruption_view = cx.state.disruption_view(now);
-    provisioning.count_for_budgets(&disruption_view, now);
     let mut plan = plan::select_disruptions(&disruption_view, now);
     let evaluated = sweeps::evaluated_claims(&disruption_view, &plan);
+    provisioning.budget_counts = std::mem::take(&mut plan.budget_counts);
     let reported = std::mem::replace(&mut provisioning.invalid_inputs, disruption_view.misreads);
     let news = provisioning.invalid_inputs.difference(&reported).cloned();
     cx.outbox.reports.extend(news.map(Report::Misread));
@@ -496,17 +489,6 @@ fn record_planned_pods(cx: &mut Context, node: &NodeName, pods: Vec<PodKey>, now
     };
     let closed = claim.phase < ClaimPhase::Initialized;
     claim.pods.extend(if closed { pods } else { reschedulable });
-}
-
-/// Returns whether the offerings of a launch have fewer values of a label than `min_values`
-/// requires.
-fn is_relaxed(cx: &Context, pool: &Pool, launch: &NewNodeClaim) -> bool {
-    let offerings = launch.offerings.iter().map(|(offering, _)| offering.clone());
-    cx.state.cluster.scheduling.min_values == MinValuesPolicy::BestEffort
-        && cx
-            .state
-            .catalog_of(&pool.name)
-            .falls_short(&pool.requirements, &offerings.collect::<Vec<_>>())
 }
 
 fn cheapest_offering(claim: &NewNodeClaim) -> Option<&(OfferingKey, Price)> {

@@ -38,10 +38,11 @@ pub(crate) fn cluster_samples(
     managed: bool,
     now: Timestamp,
 ) -> Vec<MetricSample> {
-    let held = engine.blocked_disruptions().filter(|_| managed);
+    let measures = engine.measures();
+    let held = measures.blocked.clone().into_iter().filter(|_| managed);
     let view = CollectedView {
         state: engine.state(),
-        measures: engine.measures(),
+        measures,
         per_node: report_metrics::per_node(),
         now,
     };

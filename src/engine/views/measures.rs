@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::engine::Engine;
 use crate::model::id::{PodKey, PoolName};
+use crate::model::pool::Reason;
 
 /// Measured values of an engine.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,8 @@ pub struct Measures<'e> {
     /// Pending pods that have not been planned yet, with the times at which the engine first saw
     /// them. Pods that are bound and will be rescheduled are not included.
     pub unplanned: Vec<(&'e PodKey, Timestamp)>,
+    /// Pools with blocked disruptions, their reasons and their blockers.
+    pub blocked: Vec<&'e (PoolName, Reason, &'static str)>,
 }
 
 impl Engine {
@@ -34,6 +37,7 @@ impl Engine {
             budget_counts: counts.cloned().unwrap_or_default(),
             unschedulable: self.provisioning.rejections.len(),
             unplanned: unplanned.collect(),
+            blocked: self.lease.blocked_disruptions().iter().collect(),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::scheduling::packing::{Packing, PackingInput};
 use crate::scheduling::problem::resource_vector::{add_demand, copies_that_fit};
 
 /// Step limit of one packing, some nanoseconds each. One step evaluates a type for one claim.
-/// Beyond this limit there is no result; with so many pods, other packings are much cheaper anyway.
+/// With more pods, the function returns no packing: other packings are much cheaper then.
 const STEPS_MAX: u64 = 100_000;
 
 /// A claim with several possible types.
