@@ -5,9 +5,9 @@
 //! (RFC 3339) or `always`, a space, and the reason. `outrigger.dev/disrupted-nodes` lists the nodes
 //! that were disrupted, and when: `v1`, then `CLAIM SECOND REASON POOL` for each, separated by
 //! semicolons. An invalid value blocks whatever it might have blocked. `outrigger.dev/accepted`
-//! contains the approved ids. `outrigger.dev/sweeps` has the last sweep of each kind:
-//! `v1`, then `KIND SECOND SCHEDULE ran`, or `new` in place of `ran` before the first sweep, and `*`
-//! or the claims of the nodes that it found, separated by semicolons.
+//! contains the approved ids. `outrigger.dev/sweeps` has the last sweep of each kind: `v1`, then
+//! `KIND SECOND SCHEDULE ran`, or `new` in place of `ran` before the first sweep, and `*` or the
+//! claims of the nodes that it found, separated by semicolons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -429,7 +429,8 @@ mod tests {
             let cluster = cluster("0 12 * * *", "UTC", SignedDuration::ZERO, catch_up);
             let mut sweeps = Sweeps::default();
             sweeps.apply_schedules(&cluster, &SweepRecords::new(), noon - minutes(24 * 60 + 1));
-            assert_eq!(started(&mut sweeps, noon - minutes(1)), Some(noon - minutes(24 * 60)));
+            let yesterday = noon - minutes(24 * 60);
+            assert_eq!(started(&mut sweeps, yesterday), Some(yesterday));
             let records = through_lease(&sweeps.records());
             let now = noon + down;
             let mut sweeps = Sweeps::default();

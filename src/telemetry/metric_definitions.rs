@@ -291,7 +291,8 @@ pub const ALL: &[Metric] = &[
         "Instances that did not terminate in time after the request."),
     gauge("outrigger_sweep_found_nodes", &["cluster", "sweep"],
         "Nodes that the last scheduled sweep found, disrupted or blocked."),
-    counter("outrigger_sweeps_total", &["cluster", "sweep"], "Scheduled sweeps that have completed."),
+    counter("outrigger_sweeps_total", &["cluster", "sweep"],
+        "Scheduled sweeps that have completed."),
     gauge("outrigger_watch_lag_seconds", CLUSTER,
         "Time since the last activity of the watch that has been silent longest."),
 ];
