@@ -34,6 +34,8 @@ mod wave_queue;
 mod placements;
 // State of the safeguards.
 mod safeguard_state;
+// Nodes that a sweep found.
+pub mod sweep_result;
 // State, outbox and claim progress that all controllers share.
 mod context;
 // State of the controllers.
@@ -124,6 +126,7 @@ use crate::provider::CommandResult;
 use crate::state::State;
 use crate::state::candidates::PendingApproval;
 use crate::state::cluster_identity::Mismatch;
+use crate::state::sweeps::DueSweeps;
 
 /// Maximum time between two checks of the cluster state.
 const IDLE: SignedDuration = SignedDuration::from_secs(30);
@@ -224,6 +227,7 @@ impl Engine {
             Event::HeldDown(offerings, until) => {
                 fleet_sync::mark_unavailable_offerings(&mut self.cx, offerings, until, now)
             }
+            Event::SweepRequested(request) => self.cx.state.sweeps.request(request),
             Event::ClockSkewed(skew) => {
                 self.cx.sync.clock_skew = skew;
                 if skew.is_some() {
@@ -451,10 +455,22 @@ impl Engine {
             memory,
         } = self;
         sweeps::apply_schedules(cx, now);
-        garbage_collection::collect_orphans(cx, early_binding, unclaimed, now);
+        let due_sweeps = match provisioning.check_is_too_early(cx, now) {
+            true => DueSweeps::default(),
+            false => sweeps::start_due_sweeps(cx, consolidation, now),
+        };
+        garbage_collection::collect_orphans(cx, early_binding, unclaimed, &due_sweeps, now);
         unclaimed.adopt_instances(cx, now);
         registration_backoff::exclude_failing_zones(cx, now);
-        provisioning::disrupt_due_nodes(cx, provisioning, consolidation, lease, interruptions, now);
+        provisioning::disrupt_due_nodes(
+            cx,
+            provisioning,
+            consolidation,
+            lease,
+            interruptions,
+            &due_sweeps,
+            now,
+        );
         provisioning::provision_pods(
             cx,
             provisioning,
@@ -533,7 +549,15 @@ fn run_check_only(
     };
     let reported = cx.outbox.reports.len();
     if provisioning.check_due.is_some_and(|at| at <= now) {
-        provisioning::disrupt_due_nodes(cx, provisioning, consolidation, lease, interruptions, now);
+        provisioning::disrupt_due_nodes(
+            cx,
+            provisioning,
+            consolidation,
+            lease,
+            interruptions,
+            &DueSweeps::default(),
+            now,
+        );
     }
     let woken = cx.outbox.wake.take().map_or(due, |(at, _)| at.min(due));
     provisioning.full_pass_due = Some(woken);

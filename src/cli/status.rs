@@ -123,11 +123,13 @@ fn write_cluster(out: &mut String, cluster: &ClusterStatusResponse, now: Timesta
 fn describe_sweep(sweep: &SweepStatus) -> String {
     let last = sweep.last.map_or("not run yet".to_owned(), |at| format!("last at {at}"));
     let found = sweep.found.map_or(String::new(), |found| {
-        let SweepFindings { disrupted, blocked } = found;
-        format!(", found {} ({disrupted} disrupted, {blocked} blocked)", disrupted + blocked)
+        let SweepFindings { disrupted, blocked, observed } = found;
+        let total = disrupted + blocked + observed;
+        format!(", found {total} ({disrupted} disrupted, {blocked} blocked, {observed} observed)")
     });
+    let overdue = if sweep.overdue { ", OVERDUE" } else { "" };
     let next = sweep.next.map_or("never".to_owned(), |at| format!("at {at}"));
-    format!("sweep {}: {last}{found}, next {next}", bounded_line(&sweep.kind))
+    format!("sweep {}: {last}{found}, next {next}{overdue}", bounded_line(&sweep.kind))
 }
 
 fn pool_table(pools: &[PoolStatus]) -> Table {

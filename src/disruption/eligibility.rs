@@ -35,7 +35,9 @@ pub fn sweep_verdict(
     let sweep = SweepKind::of_reason(reason)?;
     let sweeps = disruption_view.sweeps?;
     let claim = candidate.claim.map(|claim| &claim.record.id);
-    if !disruption_view.cluster.sweeps.contains_key(&sweep) || sweeps.permits(sweep, claim) {
+    if !disruption_view.cluster.sweeps.contains_key(&sweep)
+        || sweeps.permits(sweep, claim, &candidate.pool)
+    {
         return None;
     }
     let next = sweeps.get(sweep).and_then(|progress| progress.next());

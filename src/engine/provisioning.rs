@@ -33,6 +33,7 @@ use crate::state::disruption_blockers::InvalidInput;
 use crate::state::node_claims::NodeClaim;
 use crate::state::nominations::NOMINATED;
 use crate::state::snapshot::NodeRef;
+use crate::state::sweeps::DueSweeps;
 
 /// Plans for pending pods and static pools, and checks of all nodes.
 #[derive(Debug, Default)]
@@ -60,6 +61,11 @@ pub(super) struct Provisioning {
 const CHECK_APART: SignedDuration = SignedDuration::from_secs(1);
 
 impl Provisioning {
+    /// Returns whether the last check of all nodes is too recent for another one.
+    pub(super) fn check_is_too_early(&self, cx: &Context, now: Timestamp) -> bool {
+        !cx.state.ledger.claims.is_empty() && self.next_check.is_some_and(|at| at > now)
+    }
+
     /// In observe mode, reports once that a node would be disrupted.
     pub(super) fn report_possible_disruption(
         &mut self,
@@ -279,16 +285,15 @@ pub(super) fn disrupt_due_nodes(
     consolidation: &mut Consolidation,
     lease: &mut LeaseSync,
     interruptions: &Interruptions,
+    due_sweeps: &DueSweeps,
     now: Timestamp,
 ) {
     provisioning.check_due = None;
-    let has_claims = !cx.state.ledger.claims.is_empty();
-    if has_claims && provisioning.next_check.is_some_and(|at| at > now) {
+    if provisioning.check_is_too_early(cx, now) {
         provisioning.check_due = provisioning.next_check;
         return;
     }
-    let due_sweeps = sweeps::start_due_sweeps(cx, consolidation, now);
-    if !has_claims && due_sweeps.started.is_empty() {
+    if cx.state.ledger.claims.is_empty() && due_sweeps.is_empty() {
         return;
     }
     provisioning.next_check = now.checked_add(CHECK_APART).ok();
@@ -320,7 +325,7 @@ pub(super) fn disrupt_due_nodes(
     }
     cx.outbox.wake_at(next_expiry(cx, now), "a node has expired");
     report_blocked_disruptions(cx, lease, &plan, false);
-    sweeps::record_checked_nodes(cx, &due_sweeps, &evaluated, &plan);
+    sweeps::record_checked_nodes(cx, due_sweeps, &evaluated, &plan, now);
     provisioning.report_eligible(cx, &plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
     provisioning.retained_nodes.record_check(&mut plan);
     for claim in plan.cancel {

@@ -15,7 +15,8 @@ use crate::engine::controllers::Consolidation;
 use crate::engine::in_flight::CommandPurpose;
 use crate::engine::lease_annotations::LeaseSync;
 use crate::engine::report::Report;
-use crate::model::id::{ClaimId, NodeName};
+use crate::engine::sweep_result::{self, SweepRun, SweptNode, count_outcomes, found_nodes};
+use crate::model::id::ClaimId;
 use crate::model::pool::Reason;
 use crate::model::sweep::SweepKind;
 use crate::plan::Plan;
@@ -53,7 +54,7 @@ pub(super) fn start_due_sweeps(
         end_consolidation(cx, true, now);
     }
     let due = cx.state.sweeps.start_due(is_ready, now);
-    if due.started.contains_key(&SweepKind::Consolidation) {
+    if due.has_started(SweepKind::Consolidation) {
         consolidation.schedule.mark_swept(now);
     }
     for (sweep, at) in &due.skipped {
@@ -85,32 +86,48 @@ pub(super) fn record_checked_nodes(
     due_sweeps: &DueSweeps,
     evaluated: &BTreeSet<ClaimId>,
     plan: &Plan,
+    now: Timestamp,
 ) {
-    if cx.state.sweeps.is_empty() {
-        return;
-    }
-    for kind in [SweepKind::Drift, SweepKind::Expiry] {
-        let is_of_kind = |reason| SweepKind::of_reason(reason) == Some(kind);
-        let claims = cx.state.ledger.claims.iter();
-        let leaving = claims.filter(|(_, claim)| claim.leaving.is_some_and(is_of_kind));
-        let mut due: BTreeSet<ClaimId> = leaving.map(|(id, _)| id.clone()).collect();
-        let retired = plan.retire.iter().filter(|node| is_of_kind(node.reason));
-        let disrupted: Vec<&ClaimId> = retired.filter_map(|node| node.claim.as_ref()).collect();
-        let kept = plan.kept.iter().filter(|node| is_of_kind(node.reason));
-        let blocked: BTreeSet<&NodeName> = kept
-            .filter(|node| !matches!(node.verdict, Verdict::AwaitsSweep { .. }))
-            .map(|node| &node.node)
-            .collect();
-        let result = SweepResult { disrupted: disrupted.len(), blocked: blocked.len() };
-        if let Some(at) = due_sweeps.started.get(&kind) {
-            cx.outbox.push_report(Report::Swept { sweep: kind, at: *at, result });
+    for kind in [SweepKind::Drift, SweepKind::Expiry, SweepKind::Repair] {
+        if cx.state.sweeps.get(kind).is_none() && !due_sweeps.has_started(kind) {
+            continue;
         }
-        due.extend(disrupted.into_iter().cloned());
+        let found = found_nodes(&cx.state, kind, plan, cx.is_managing());
+        let nodes = sweep_result::names(&found);
         let claims = cx.state.ledger.claims.iter();
-        let blocked = claims
-            .filter(|(_, claim)| claim.node.as_ref().is_some_and(|node| blocked.contains(node)));
-        due.extend(blocked.map(|(id, _)| id.clone()));
-        cx.state.sweeps.record_check(kind, due, evaluated, result);
+        let due = claims
+            .filter(|(_, claim)| claim.node.as_ref().is_some_and(|node| nodes.contains(node)))
+            .map(|(id, _)| id.clone());
+        let due: BTreeSet<ClaimId> = due.collect();
+        record_found_nodes(cx, due_sweeps, kind, &found, due, |id| evaluated.contains(id), now);
+    }
+}
+
+/// Records the nodes that a sweep found, and reports the sweep.
+pub(super) fn record_found_nodes(
+    cx: &mut Context,
+    due_sweeps: &DueSweeps,
+    kind: SweepKind,
+    found: &[SweptNode],
+    due: BTreeSet<ClaimId>,
+    evaluated: impl Fn(&ClaimId) -> bool,
+    now: Timestamp,
+) {
+    answer_request(cx, kind, found, now);
+    let result = count_outcomes(found);
+    if due_sweeps.has_started(kind) {
+        let at = due_sweeps.started.get(&kind).copied().unwrap_or(now);
+        cx.outbox.push_report(Report::Swept { sweep: kind, at, result });
+    }
+    cx.state.sweeps.record_check(kind, due, evaluated, result);
+}
+
+/// Stores the result of the requested sweep of this kind, if there is one.
+fn answer_request(cx: &mut Context, kind: SweepKind, found: &[SweptNode], now: Timestamp) {
+    if let Some(request) = cx.state.sweeps.requested(kind) {
+        let nodes = sweep_result::nodes_of_request(found, request);
+        let run = SweepRun { id: request.id, at: now, nodes };
+        cx.sweep_runs.insert(kind, run);
     }
 }
 
@@ -118,7 +135,12 @@ pub(super) fn record_checked_nodes(
 /// no node is being disrupted, and no node may become a candidate soon. In observe mode nothing
 /// changes, so the first run is the last one.
 pub(super) fn record_consolidation_result(cx: &mut Context, plan: &Plan, now: Timestamp) {
-    cx.state.sweeps.record_consolidation(plan.retire.len());
+    let found = found_nodes(&cx.state, SweepKind::Consolidation, plan, cx.is_managing());
+    answer_request(cx, SweepKind::Consolidation, &found, now);
+    cx.state.sweeps.end_request(SweepKind::Consolidation);
+    let run = SweepResult { disrupted: 0, ..count_outcomes(&found) };
+    let disrupted = if cx.is_managing() { plan.retire.len() } else { 0 };
+    cx.state.sweeps.record_consolidation(SweepResult { disrupted, ..run });
     let is_held = plan.kept.iter().any(|node| {
         let passes = matches!(
             node.verdict,
@@ -141,8 +163,13 @@ fn end_consolidation(cx: &mut Context, is_complete: bool, now: Timestamp) {
 
 /// Records the last sweeps on the Lease of a managed cluster.
 pub(super) fn record_sweeps(cx: &mut Context, lease: &mut LeaseSync, now: Timestamp) {
-    let has_claims = !cx.state.ledger.claims.is_empty();
-    end_consolidation(cx, !has_claims, now);
+    if cx.state.ledger.claims.is_empty() {
+        answer_request(cx, SweepKind::Consolidation, &[], now);
+        cx.state.sweeps.end_request(SweepKind::Consolidation);
+        end_consolidation(cx, true, now);
+    } else {
+        end_consolidation(cx, false, now);
+    }
     if !cx.state.sweeps.unrecorded || !cx.is_managing() || !lease.may_record_sweeps(cx, now) {
         return;
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::cron_schedule::CronSchedule;
-use crate::model::id::ClaimId;
+use crate::model::id::{ClaimId, PoolName};
 use crate::model::named_enum::named_enum;
 use crate::model::pool::Reason;
 
@@ -20,19 +20,45 @@ named_enum! {
         Expiry => "expiry",
         /// Underutilized nodes.
         Consolidation => "consolidation",
+        /// Unhealthy nodes. These sweeps only report: unhealthy nodes are replaced without them.
+        Repair => "repair",
+        /// Nodes without an instance.
+        Orphans => "orphans",
     }
 }
 
 impl SweepKind {
-    /// Returns the kind of sweep that finds nodes for a disruption reason. Nodes are disrupted for
-    /// every other reason without a sweep.
+    /// Returns the kind of sweep that finds nodes for a disruption reason. No sweep finds nodes for
+    /// any other reason.
     pub fn of_reason(reason: Reason) -> Option<Self> {
         match reason {
             Reason::Drifted => Some(Self::Drift),
             Reason::Expired => Some(Self::Expiry),
             Reason::Underutilized => Some(Self::Consolidation),
+            Reason::Unhealthy => Some(Self::Repair),
+            Reason::Orphaned => Some(Self::Orphans),
             _ => None,
         }
+    }
+}
+
+/// A sweep that a user requests. It runs once, in addition to those of the schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweepRequest {
+    /// Identifies the request to the caller.
+    pub id: u64,
+    /// The kind.
+    pub kind: SweepKind,
+    /// The pool whose nodes are checked. `None` for all pools.
+    pub pool: Option<PoolName>,
+    /// A request that could not start until then is dropped.
+    pub until: Timestamp,
+}
+
+impl SweepRequest {
+    /// Returns whether the nodes of a pool are checked.
+    pub fn covers(&self, pool: &PoolName) -> bool {
+        self.pool.as_ref().is_none_or(|wanted| wanted == pool)
     }
 }
 

@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::coordination::lease_annotations::SweepRecords;
 use crate::model::cluster::Cluster;
-use crate::model::id::ClaimId;
-use crate::model::sweep::{SweepKind, SweepRecord, SweepSchedule, SweepScope};
+use crate::model::id::{ClaimId, PoolName};
+use crate::model::sweep::{SweepKind, SweepRecord, SweepRequest, SweepSchedule, SweepScope};
 use crate::model::template_hash::{fnv1a, spread_below};
 
 /// An occurrence may run this late, for example after a change of the leader or while the cluster
@@ -27,10 +27,20 @@ const SET_BACK_MAX: SignedDuration = SignedDuration::from_hours(24);
 /// What a sweep found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepResult {
-    /// Number of nodes that were disrupted, or would be in observe mode.
+    /// Number of nodes that were disrupted.
     pub disrupted: usize,
     /// Number of nodes that were due but blocked.
     pub blocked: usize,
+    /// Number of nodes that were only observed: the cluster is in observe mode, or the node may
+    /// still recover.
+    pub observed: usize,
+}
+
+impl SweepResult {
+    /// Returns the number of nodes that the sweep found.
+    pub fn found(&self) -> usize {
+        self.disrupted + self.blocked + self.observed
+    }
 }
 
 /// The sweeps of one kind.
@@ -42,11 +52,16 @@ pub struct SweepProgress {
     /// No occurrence up to this time runs any more.
     done_until: Timestamp,
     next: Option<Timestamp>,
+    /// Since when the schedule is in force, as far as this engine knows.
+    known_since: Timestamp,
     /// The occurrence of the last sweep. `None` if none is known.
     pub last: Option<Timestamp>,
     /// The result of the last sweep. `None` if a different engine ran it.
     pub result: Option<SweepResult>,
     scope: SweepScope,
+    /// When the running sweep of consolidation has started, and its pool if it has only one.
+    running_since: Timestamp,
+    running_pool: Option<PoolName>,
 }
 
 /// Returns the id of a schedule in records.
@@ -66,9 +81,12 @@ impl SweepProgress {
             offset: SignedDuration::from_secs(offset),
             done_until: now,
             next: None,
+            known_since: now,
             last: None,
             result: None,
             scope: SweepScope::None,
+            running_since: now,
+            running_pool: None,
         };
         sweep.set_done_until(now);
         sweep
@@ -81,6 +99,7 @@ impl SweepProgress {
         if record.schedule == schedule_id(&self.schedule) && !is_ahead {
             self.last = record.ran.then_some(record.done_until);
             self.scope.clone_from(&record.scope);
+            (self.known_since, self.running_since) = (record.done_until, record.done_until);
             self.set_done_until(record.done_until);
         }
     }
@@ -99,6 +118,12 @@ impl SweepProgress {
     /// Returns when the next sweep runs: in the past if it is due.
     pub fn next(&self) -> Option<Timestamp> {
         self.next
+    }
+
+    /// Returns when the sweep is overdue: two periods after the last one. `None` if it does not
+    /// occur twice again.
+    pub fn overdue_at(&self) -> Option<Timestamp> {
+        self.next_after(self.next_after(self.last.unwrap_or(self.known_since))?)
     }
 
     /// Returns whether an occurrence is due.
@@ -131,6 +156,10 @@ impl SweepProgress {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sweeps {
     by_kind: BTreeMap<SweepKind, SweepProgress>,
+    /// Requested sweeps that have not started. At most one of each kind.
+    requests: BTreeMap<SweepKind, SweepRequest>,
+    /// Requested sweeps that have started and have no result yet.
+    requested: BTreeMap<SweepKind, SweepRequest>,
     /// True once the records on the Lease were taken over.
     resumed: bool,
     /// True if the records on the Lease are not current.
@@ -144,6 +173,20 @@ pub struct DueSweeps {
     pub started: BTreeMap<SweepKind, Timestamp>,
     /// Those that were missed for too long.
     pub skipped: BTreeMap<SweepKind, Timestamp>,
+    /// Kinds of requested sweeps that start.
+    pub requested: BTreeSet<SweepKind>,
+}
+
+impl DueSweeps {
+    /// Returns whether no sweep starts.
+    pub fn is_empty(&self) -> bool {
+        self.started.is_empty() && self.requested.is_empty()
+    }
+
+    /// Returns whether a sweep of a kind starts.
+    pub fn has_started(&self, kind: SweepKind) -> bool {
+        self.started.contains_key(&kind) || self.requested.contains(&kind)
+    }
 }
 
 impl Sweeps {
@@ -166,6 +209,8 @@ impl Sweeps {
             match (self.by_kind.remove(kind), records.get(kind)) {
                 (Some(former), _) => {
                     (new.last, new.result, new.scope) = (former.last, former.result, former.scope);
+                    new.running_since = former.running_since;
+                    new.running_pool = former.running_pool;
                 }
                 (None, Some(record)) if resumes => new.resume(record, now),
                 (None, _) => {}
@@ -178,15 +223,63 @@ impl Sweeps {
         }
     }
 
-    /// Returns whether a sweep is due.
+    /// Returns whether a sweep is due or requested.
     pub fn is_any_due(&self, now: Timestamp) -> bool {
-        self.by_kind.values().any(|sweep| sweep.is_due(now))
+        !self.requests.is_empty() || self.by_kind.values().any(|sweep| sweep.is_due(now))
+    }
+
+    /// Requests a sweep. It replaces an earlier request of the same kind that has not started.
+    pub fn request(&mut self, request: SweepRequest) {
+        self.requests.insert(request.kind, request);
+    }
+
+    /// Returns the requested sweep of a kind that has started and has no result yet.
+    pub fn requested(&self, kind: SweepKind) -> Option<&SweepRequest> {
+        self.requested.get(&kind)
+    }
+
+    /// Records that a requested sweep has its result.
+    pub fn end_request(&mut self, kind: SweepKind) {
+        self.requested.remove(&kind);
+    }
+
+    /// Returns the sweeps as if this request had started, for a dry run.
+    pub fn with_request(&self, request: SweepRequest, now: Timestamp) -> Self {
+        let mut sweeps = Self { requests: BTreeMap::new(), ..self.clone() };
+        sweeps.start_request(request, now);
+        sweeps
+    }
+
+    fn start_request(&mut self, request: SweepRequest, now: Timestamp) {
+        let scheduled = self.by_kind.get_mut(&request.kind);
+        if let Some(sweep) = scheduled.filter(|_| request.kind == SweepKind::Consolidation) {
+            let runs = sweep.scope == SweepScope::All;
+            if !runs || sweep.running_pool.as_ref().is_some_and(|pool| !request.covers(pool)) {
+                (sweep.running_since, sweep.running_pool) = (now, request.pool.clone());
+                sweep.result = Some(SweepResult::default());
+            } else if request.pool.is_none() {
+                sweep.running_pool = None;
+            }
+            sweep.scope = SweepScope::All;
+        }
+        self.requested.insert(request.kind, request);
     }
 
     /// Starts the due sweeps of the kinds that are `ready`: all due nodes are in their scope until
     /// [`Self::record_check`]. Skips occurrences that were missed for too long.
     pub fn start_due(&mut self, ready: impl Fn(SweepKind) -> bool, now: Timestamp) -> DueSweeps {
         let mut due = DueSweeps::default();
+        for kind in self.requests.keys().copied().collect::<Vec<_>>() {
+            let starts = ready(kind);
+            if let Some(request) = self.requests.remove(&kind).filter(|it| it.until > now) {
+                if starts {
+                    due.requested.insert(kind);
+                    self.start_request(request, now);
+                } else {
+                    self.requests.insert(kind, request);
+                }
+            }
+        }
         for (kind, sweep) in &mut self.by_kind {
             let Some(at) = sweep.due(now) else {
                 continue;
@@ -201,6 +294,7 @@ impl Sweeps {
                 due.skipped.insert(*kind, at);
             } else {
                 sweep.last = Some(at);
+                (sweep.running_since, sweep.running_pool) = (at, None);
                 (sweep.scope, sweep.result) = (SweepScope::All, Some(SweepResult::default()));
                 due.started.insert(*kind, at);
             }
@@ -214,32 +308,46 @@ impl Sweeps {
     pub fn record_check(
         &mut self,
         kind: SweepKind,
-        due: BTreeSet<ClaimId>,
-        evaluated: &BTreeSet<ClaimId>,
+        mut due: BTreeSet<ClaimId>,
+        evaluated: impl Fn(&ClaimId) -> bool,
         result: SweepResult,
     ) {
+        let is_requested = self.requested.remove(&kind).is_some();
         let Some(sweep) = self.by_kind.get_mut(&kind) else {
             return;
         };
+        if kind == SweepKind::Repair {
+            // Unhealthy nodes wait for no sweep, so their claims are not recorded.
+            due.clear();
+        }
         match &mut sweep.scope {
+            SweepScope::None if is_requested => {
+                self.unrecorded = true;
+                sweep.scope = SweepScope::Claims(due);
+            }
             SweepScope::None => {}
             SweepScope::All => {
                 (sweep.scope, sweep.result) = (SweepScope::Claims(due), Some(result));
             }
             SweepScope::Claims(claims) => {
-                let found = claims.len();
-                claims.retain(|claim| due.contains(claim) || !evaluated.contains(claim));
-                self.unrecorded |= claims.len() < found;
+                let known = claims.clone();
+                claims.retain(|claim| due.contains(claim) || !evaluated(claim));
+                if is_requested {
+                    claims.append(&mut due);
+                }
+                self.unrecorded |= *claims != known;
             }
         }
     }
 
-    /// Counts the nodes that one run of consolidation disrupts.
-    pub fn record_consolidation(&mut self, disrupted: usize) {
+    /// Adds what one run of consolidation found. The nodes that the last run blocks are blocked.
+    pub fn record_consolidation(&mut self, run: SweepResult) {
         let sweep = self.by_kind.get_mut(&SweepKind::Consolidation);
-        let sweep = sweep.filter(|sweep| sweep.scope == SweepScope::All);
-        if let Some(result) = sweep.and_then(|sweep| sweep.result.as_mut()) {
-            result.disrupted += disrupted;
+        if let Some(sweep) = sweep.filter(|sweep| sweep.scope == SweepScope::All) {
+            let result = sweep.result.get_or_insert_default();
+            result.disrupted += run.disrupted;
+            result.observed += run.observed;
+            result.blocked = run.blocked;
         }
     }
 
@@ -251,11 +359,14 @@ impl Sweeps {
         now: Timestamp,
     ) -> Option<(Timestamp, SweepResult)> {
         let sweep = self.by_kind.get_mut(&SweepKind::Consolidation)?;
-        let at = sweep.last.filter(|_| sweep.scope == SweepScope::All)?;
+        if sweep.scope != SweepScope::All {
+            return None;
+        }
+        let at = sweep.running_since;
         if !is_complete && now.duration_since(at) < CONSOLIDATION_MAX {
             return None;
         }
-        sweep.scope = SweepScope::None;
+        (sweep.scope, sweep.running_pool) = (SweepScope::None, None);
         self.unrecorded = true;
         Some((at, sweep.result.unwrap_or_default()))
     }
@@ -277,12 +388,18 @@ impl Sweeps {
 
     /// Returns whether a node may be disrupted for the reason of this kind. Before the schedules
     /// were applied, it may not.
-    pub fn permits(&self, kind: SweepKind, claim: Option<&ClaimId>) -> bool {
-        match self.by_kind.get(&kind).map(|sweep| &sweep.scope) {
-            None | Some(SweepScope::None) => false,
-            Some(SweepScope::All) => true,
-            Some(SweepScope::Claims(claims)) => claim.is_some_and(|claim| claims.contains(claim)),
-        }
+    pub fn permits(&self, kind: SweepKind, claim: Option<&ClaimId>, pool: &PoolName) -> bool {
+        let Some(sweep) = self.by_kind.get(&kind) else {
+            return false;
+        };
+        let is_requested = kind != SweepKind::Consolidation
+            && self.requested.get(&kind).is_some_and(|request| request.covers(pool));
+        is_requested
+            || match &sweep.scope {
+                SweepScope::None => false,
+                SweepScope::All => sweep.running_pool.as_ref().is_none_or(|only| only == pool),
+                SweepScope::Claims(claims) => claim.is_some_and(|claim| claims.contains(claim)),
+            }
     }
 
     /// Returns the records for the Lease.
@@ -291,7 +408,11 @@ impl Sweeps {
             done_until: sweep.done_until,
             schedule: schedule_id(&sweep.schedule),
             ran: sweep.last == Some(sweep.done_until),
-            scope: sweep.scope.clone(),
+            // After a change of the leader, a sweep of one pool is not continued for all pools.
+            scope: match sweep.running_pool {
+                Some(_) if sweep.scope == SweepScope::All => SweepScope::None,
+                _ => sweep.scope.clone(),
+            },
         };
         self.by_kind.iter().map(|(kind, sweep)| (*kind, record(sweep))).collect()
     }

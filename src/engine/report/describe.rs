@@ -350,18 +350,15 @@ impl Report {
                 warn("skipped a sweep that was missed", fields![sweep, %at])
                     .activity_as(sweep, Object::Cluster, format!("skipped the sweep of {at}"))
             }
-            Self::Swept { sweep, at, result: SweepResult { disrupted, blocked } } => {
-                let (sweep, found) = (sweep.as_str(), disrupted + blocked);
-                let text = match managed {
-                    true => format!("found {found}, disrupting {disrupted}, blocked {blocked}"),
-                    false => format!("found {found}, would disrupt {disrupted}, blocked {blocked}"),
-                };
-                info("swept nodes", fields![sweep, %at, found, disrupted, blocked])
+            Self::Swept { sweep, at, result } => {
+                let SweepResult { disrupted, blocked, observed } = *result;
+                let (sweep, found) = (sweep.as_str(), result.found());
+                let text = format!(
+                    "found {found} (disrupted {disrupted}, blocked {blocked}, observed {observed})"
+                );
+                info("swept nodes", fields![sweep, %at, found, disrupted, blocked, observed])
                     .activity_as(sweep, Object::Cluster, text)
-                    .metrics([
-                        add("outrigger_sweeps_total", 1, &[("sweep", sweep)]),
-                        set("outrigger_sweep_found_nodes", found, &[("sweep", sweep)]),
-                    ])
+                    .metrics([add("outrigger_sweeps_total", 1, &[("sweep", sweep)])])
             }
             Self::DrainHeld { claim, node, since, held_by, more, deadline } => {
                 let (since_s, held_by) = (since.as_secs(), format_blockers(held_by, *more));

@@ -196,7 +196,7 @@ fn disruption_examples() -> Vec<Report> {
         Report::SweepSkipped { sweep: SweepKind::Drift, at: Timestamp::UNIX_EPOCH },
         Report::Swept {
             sweep: SweepKind::Drift, at: Timestamp::UNIX_EPOCH,
-            result: SweepResult { disrupted: 2, blocked: 1 },
+            result: SweepResult { disrupted: 2, blocked: 1, observed: 1 },
         },
     ]
 }

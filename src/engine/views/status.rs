@@ -86,6 +86,9 @@ pub struct SweepStatus {
     /// When the next sweep runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<Timestamp>,
+    /// True if no sweep has run for two periods.
+    #[serde(default)]
+    pub overdue: bool,
     /// What the last sweep found. `None` if a different engine ran it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<SweepFindings>,
@@ -94,19 +97,28 @@ pub struct SweepStatus {
 /// What a sweep found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweepFindings {
-    /// Number of nodes that it disrupted, or would disrupt in observe mode.
+    /// Number of nodes that it disrupted.
     pub disrupted: usize,
     /// Number of nodes that were due but blocked.
     pub blocked: usize,
+    /// Number of nodes that were only observed.
+    #[serde(default)]
+    pub observed: usize,
 }
 
 impl SweepStatus {
-    fn new(kind: SweepKind, sweep: &SweepProgress) -> Self {
+    fn new(kind: SweepKind, sweep: &SweepProgress, now: Timestamp) -> Self {
         let found = sweep.result.map(|result| {
-            let SweepResult { disrupted, blocked } = result;
-            SweepFindings { disrupted, blocked }
+            let SweepResult { disrupted, blocked, observed } = result;
+            SweepFindings { disrupted, blocked, observed }
         });
-        Self { kind: kind.as_str().to_owned(), last: sweep.last, next: sweep.next(), found }
+        Self {
+            kind: kind.as_str().to_owned(),
+            last: sweep.last,
+            next: sweep.next(),
+            overdue: sweep.overdue_at().is_some_and(|at| at <= now),
+            found,
+        }
     }
 }
 
@@ -190,7 +202,7 @@ impl Engine {
             sweeps: state
                 .sweeps
                 .iter()
-                .map(|(kind, sweep)| SweepStatus::new(kind, sweep))
+                .map(|(kind, sweep)| SweepStatus::new(kind, sweep, now))
                 .collect(),
             pools,
         }
