@@ -50,7 +50,10 @@ pub(crate) mod http_server;
 // systemd notifications and watchdog.
 #[cfg(feature = "daemon")]
 pub(crate) mod systemd;
-// The control socket for `status`, `top`, `reload`.
+// Requested sweeps on the control socket.
+#[cfg(feature = "daemon")]
+pub(crate) mod control_sweep;
+// The control socket for `status`, `top`, `reload`, `sweep`.
 #[cfg(feature = "daemon")]
 pub(crate) mod control;
 // The daemon process: signals, telemetry, reloads.

@@ -32,7 +32,7 @@ pub fn sweep_verdict(
     reason: Reason,
     now: Timestamp,
 ) -> Option<Verdict> {
-    let sweep = SweepKind::of_reason(reason)?;
+    let sweep = SweepKind::that_delays(reason)?;
     let sweeps = disruption_view.sweeps?;
     let claim = candidate.claim.map(|claim| &claim.record.id);
     if !disruption_view.cluster.sweeps.contains_key(&sweep)

@@ -42,6 +42,14 @@ impl SweepKind {
     }
 }
 
+impl SweepKind {
+    /// Returns the kind of sweep without which nodes are not disrupted for a reason, once it has a
+    /// schedule. Unhealthy nodes and vanished instances do not wait.
+    pub fn that_delays(reason: Reason) -> Option<Self> {
+        Self::of_reason(reason).filter(|kind| !matches!(kind, Self::Repair | Self::Orphans))
+    }
+}
+
 /// A sweep that a user requests. It runs once, in addition to those of the schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweepRequest {

@@ -188,6 +188,17 @@ impl ClusterHandle {
         }
     }
 
+    /// Sends an event to the engine. Returns false if no engine runs.
+    pub(crate) async fn send_event(&self, event: Event) -> bool {
+        let engine = self.with_state(|state| state.line.clone());
+        match engine {
+            Some(engine) => {
+                timeout(ANSWER, engine.events.send(event)).await.is_ok_and(|it| it.is_ok())
+            }
+            None => false,
+        }
+    }
+
     /// Runs a query on the engine. `None` if no engine runs or the engine does not answer.
     pub(crate) async fn query_engine<T: Send + 'static>(
         &self,

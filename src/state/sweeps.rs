@@ -59,8 +59,10 @@ pub struct SweepProgress {
     /// The result of the last sweep. `None` if a different engine ran it.
     pub result: Option<SweepResult>,
     scope: SweepScope,
-    /// When the running sweep of consolidation has started, and its pool if it has only one.
+    /// When the running sweep of consolidation has started, the occurrence or time of request that
+    /// reports show, and its pool if it has only one.
     running_since: Timestamp,
+    running_at: Timestamp,
     running_pool: Option<PoolName>,
 }
 
@@ -86,6 +88,7 @@ impl SweepProgress {
             result: None,
             scope: SweepScope::None,
             running_since: now,
+            running_at: now,
             running_pool: None,
         };
         sweep.set_done_until(now);
@@ -100,6 +103,7 @@ impl SweepProgress {
             self.last = record.ran.then_some(record.done_until);
             self.scope.clone_from(&record.scope);
             (self.known_since, self.running_since) = (record.done_until, record.done_until);
+            self.running_at = record.done_until;
             self.set_done_until(record.done_until);
         }
     }
@@ -126,6 +130,11 @@ impl SweepProgress {
         self.next_after(self.next_after(self.last.unwrap_or(self.known_since))?)
     }
 
+    /// Returns when the last sweep of consolidation has started.
+    pub fn running_since(&self) -> Timestamp {
+        self.running_since
+    }
+
     /// Returns whether an occurrence is due.
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.next.is_some_and(|at| at <= now)
@@ -150,6 +159,16 @@ impl SweepProgress {
         }
         Some(latest)
     }
+}
+
+/// Returns when the next sweep of each kind runs according to the schedules alone.
+pub fn scheduled_sweeps(cluster: &Cluster, now: Timestamp) -> BTreeMap<SweepKind, Timestamp> {
+    let sweeps = cluster.sweeps.iter();
+    let next = sweeps.map(|(kind, schedule)| {
+        let progress = SweepProgress::new(cluster, *kind, schedule.clone(), now);
+        Some((*kind, progress.next()?))
+    });
+    next.flatten().collect()
 }
 
 /// The sweeps of one cluster, by kind. A kind without a schedule has no entry.
@@ -209,7 +228,7 @@ impl Sweeps {
             match (self.by_kind.remove(kind), records.get(kind)) {
                 (Some(former), _) => {
                     (new.last, new.result, new.scope) = (former.last, former.result, former.scope);
-                    new.running_since = former.running_since;
+                    (new.running_since, new.running_at) = (former.running_since, former.running_at);
                     new.running_pool = former.running_pool;
                 }
                 (None, Some(record)) if resumes => new.resume(record, now),
@@ -255,7 +274,8 @@ impl Sweeps {
         if let Some(sweep) = scheduled.filter(|_| request.kind == SweepKind::Consolidation) {
             let runs = sweep.scope == SweepScope::All;
             if !runs || sweep.running_pool.as_ref().is_some_and(|pool| !request.covers(pool)) {
-                (sweep.running_since, sweep.running_pool) = (now, request.pool.clone());
+                (sweep.running_since, sweep.running_at) = (now, now);
+                sweep.running_pool.clone_from(&request.pool);
                 sweep.result = Some(SweepResult::default());
             } else if request.pool.is_none() {
                 sweep.running_pool = None;
@@ -294,7 +314,8 @@ impl Sweeps {
                 due.skipped.insert(*kind, at);
             } else {
                 sweep.last = Some(at);
-                (sweep.running_since, sweep.running_pool) = (at, None);
+                (sweep.running_since, sweep.running_at) = (now, at);
+                sweep.running_pool = None;
                 (sweep.scope, sweep.result) = (SweepScope::All, Some(SweepResult::default()));
                 due.started.insert(*kind, at);
             }
@@ -362,8 +383,8 @@ impl Sweeps {
         if sweep.scope != SweepScope::All {
             return None;
         }
-        let at = sweep.running_since;
-        if !is_complete && now.duration_since(at) < CONSOLIDATION_MAX {
+        let at = sweep.running_at;
+        if !is_complete && now.duration_since(sweep.running_since) < CONSOLIDATION_MAX {
             return None;
         }
         (sweep.scope, sweep.running_pool) = (SweepScope::None, None);

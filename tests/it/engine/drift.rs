@@ -78,7 +78,7 @@ impl Stage {
         self.change(|cluster| cluster.pools[0].node_class = Some("other".into()));
     }
 
-    fn set_ready(&mut self, node: usize, ready: bool) {
+    pub(super) fn set_ready(&mut self, node: usize, ready: bool) {
         let name = format!("node-{node}");
         let now = self.now;
         let mut node = self.engine.state().objects.nodes[name.as_str()].clone();

@@ -17,22 +17,22 @@ use super::drift::running_with;
 use super::termination::restart;
 use super::{Stage, bound, owned_pod};
 
-const MINUTE: i64 = 60;
+pub(super) const MINUTE: i64 = 60;
 
 /// Adds a schedule in UTC. The clock of a new stage shows 08:00, with nodes about 08:02.
-fn schedule(cluster: &mut Cluster, kind: SweepKind, expression: &str, catch_up: bool) {
+pub(super) fn schedule(cluster: &mut Cluster, kind: SweepKind, expression: &str, catch_up: bool) {
     let schedule = CronSchedule::new(expression, "UTC").expect("a schedule");
     let jitter = SignedDuration::ZERO;
     cluster.sweeps.insert(kind, SweepSchedule { schedule, jitter, catch_up });
 }
 
 /// A cluster of this many nodes, each with one pod, and a drift sweep at 08:30.
-fn swept_at_half_past(nodes: usize) -> Stage {
+pub(super) fn swept_at_half_past(nodes: usize) -> Stage {
     running_with(nodes, |cluster| schedule(cluster, SweepKind::Drift, "30 8 * * *", false))
 }
 
 /// Runs until the clock of the stage shows this time.
-fn run_until(stage: &mut Stage, time: &str) {
+pub(super) fn run_until(stage: &mut Stage, time: &str) {
     let until: Timestamp = format!("2027-01-{time}:00Z").parse().expect("a time");
     let seconds = until.duration_since(stage.now).as_secs();
     assert!(seconds >= 0, "{} is after {until}", stage.now);
@@ -40,11 +40,11 @@ fn run_until(stage: &mut Stage, time: &str) {
 }
 
 /// Changes the node class of the pool, so that all its nodes drift.
-fn change_class(stage: &mut Stage, class: &str) {
+pub(super) fn change_class(stage: &mut Stage, class: &str) {
     stage.change(|cluster| cluster.pools[0].node_class = Some(class.into()));
 }
 
-fn disrupted(stage: &Stage) -> usize {
+pub(super) fn disrupted(stage: &Stage) -> usize {
     let retired = |report: &&Report| matches!(report, Report::Retire { .. });
     stage.reports.iter().filter(retired).count()
 }
@@ -224,7 +224,7 @@ fn record_that_the_lease_refuses_is_repeated_at_growing_intervals() {
 }
 
 /// Two nodes whose pods fit on one of them since one pod became small.
-fn underutilized(expression: &str) -> Stage {
+pub(super) fn underutilized(expression: &str) -> Stage {
     let mut stage = running_with(2, |cluster| {
         schedule(cluster, SweepKind::Consolidation, expression, false);
     });
@@ -243,7 +243,11 @@ fn underutilized_nodes_wait_for_their_sweep_and_it_ends() {
     run_until(&mut stage, "15T12:31");
     let at = "2027-01-15T08:30:00Z".to_owned();
     assert_eq!(sweeps(&stage), [(SweepKind::Consolidation, at, 1, 0)]);
-    assert!(!stage.engine.state().sweeps.permits(SweepKind::Consolidation, None));
+    assert!(!stage.engine.state().sweeps.permits(
+        SweepKind::Consolidation,
+        None,
+        &"general".into()
+    ));
 }
 
 #[test]
@@ -264,10 +268,16 @@ fn sweeps_of_an_empty_cluster_end_at_once() {
             schedule(cluster, kind, "30 8 * * *", false);
         }
     });
+    let lease = stage.lease.as_ref().expect("a Lease");
+    assert!(lease.annotations.contains_key(SWEEPS), "the first schedules are recorded");
     run_until(&mut stage, "15T08:31");
     assert_eq!(sweeps(&stage).len(), SweepKind::ALL.len());
-    assert!(!stage.engine.state().sweeps.permits(SweepKind::Consolidation, None));
-    assert_eq!(stage.count("patch_lease"), 2, "the first schedules, and the sweeps");
+    assert!(!stage.engine.state().sweeps.permits(
+        SweepKind::Consolidation,
+        None,
+        &"general".into()
+    ));
+    assert_eq!(stage.count("patch_lease"), 1, "one record of all sweeps");
 }
 
 #[test]
