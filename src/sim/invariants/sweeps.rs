@@ -195,6 +195,11 @@ impl Checker {
         };
     }
 
+    /// Returns the number of sweeps that have run.
+    pub fn sweep_count(&self) -> usize {
+        self.sweeps.kinds.values().map(|observed| observed.runs.len()).sum()
+    }
+
     /// Records that an engine without state starts. It reads the Lease later.
     pub fn on_engine_start(&mut self, scene: &GroundTruth, now: Timestamp) {
         self.sweeps.life += 1;
