@@ -1,4 +1,5 @@
-//! The job of the daemon that wakes the engine when a sweep is due. Faults delay, repeat or lose it.
+//! The job of the daemon that wakes the engine when a sweep is due. Faults delay or repeat a
+//! wake-up, or lose it.
 
 use jiff::Timestamp;
 

@@ -1,5 +1,5 @@
-//! The schedule of sweeps as plain arithmetic. It does not use the schedule of the configuration, so
-//! that neither hides an error of the other.
+//! The schedule of sweeps as plain arithmetic. It does not use the schedule of the configuration,
+//! so that neither hides an error of the other.
 
 use jiff::{SignedDuration, Timestamp};
 

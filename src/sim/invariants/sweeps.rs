@@ -320,11 +320,13 @@ impl Checker {
         };
         let mut missed = Vec::new();
         for (kind, observed) in &mut self.sweeps.kinds {
-            let first = *observed.since.get_or_insert(since);
+            // The engine applies its schedules in the first pass in which it is in sync.
+            let first = *observed.since.get_or_insert(time_after(since, START_MAX));
             let due = observed.last_due(now.checked_sub(START_MAX).unwrap_or(now));
             let is_handled = observed.handled.is_some_and(|at| due <= at);
-            // Until the jitter is known, the engine may have handled the occurrence earlier.
-            let is_first = observed.jitter.is_none() && due <= time_after(first, LATE_MAX);
+            // Until the jitter is known, the occurrence may have been before that pass.
+            let is_first =
+                observed.jitter.is_none() && observed.timetable.last_occurrence(due) <= first;
             if first < due && !is_handled && !is_first {
                 observed.handled = Some(due);
                 missed.push(format!("no {} sweep for {due}", kind.as_str()));
