@@ -58,6 +58,7 @@ mod registration_backoff;
 mod upgrading;
 mod consolidation;
 mod sweeps;
+mod regular_pass;
 
 /// An engine whose clock the test advances, and a provider that accepts every command.
 struct Stage {
