@@ -99,7 +99,7 @@ pub mod release;
 // Status, inventory and Kubernetes Events.
 pub mod views;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -121,6 +121,7 @@ use crate::engine::sync_state::SyncPhase;
 use crate::model::buffer::buffer_of;
 use crate::model::cluster::Cluster;
 use crate::model::id::{NodeName, ObjectKey};
+use crate::model::sweep::SweepKind;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::provider::CommandResult;
 use crate::state::State;
@@ -134,6 +135,9 @@ const IDLE: SignedDuration = SignedDuration::from_secs(30);
 /// Maximum time between two full passes. It applies even if nothing has changed and nothing is due,
 /// so that a lost timer cannot stop the engine.
 const WHOLE: SignedDuration = SignedDuration::from_mins(10);
+
+/// Minimum time since the last full pass for `Event::RegularPass` to run one.
+const REGULAR_APART: SignedDuration = SignedDuration::from_mins(9);
 
 /// The engine of one cluster. Its inputs are events and their times. Its outputs are commands,
 /// reports and the time of its next wake-up.
@@ -177,10 +181,8 @@ impl Engine {
     pub fn handle_event(&mut self, event: Event, now: Timestamp) {
         self.consolidation.note_changes(&self.cx, &event, now);
         match event {
-            Event::Timeout => {
-                self.run_pass(now);
-                return;
-            }
+            Event::Timeout => return self.run_pass(now),
+            Event::RegularPass => return self.run_regular_pass(now),
             Event::ConfigChanged(cluster) => self.apply_configuration(cluster, now),
             Event::CatalogChanged(catalog) => self.cx.state.apply_catalog(catalog),
             Event::ClassesChanged(classes) => {
@@ -308,6 +310,17 @@ impl Engine {
         self.cx.outbox.wake
     }
 
+    /// Returns when the next sweep of each kind with a schedule runs: in the past if it is due.
+    pub fn next_sweeps(&self) -> BTreeMap<SweepKind, Timestamp> {
+        let sweeps = self.cx.state.sweeps.iter();
+        sweeps.filter_map(|(kind, sweep)| Some((kind, sweep.next()?))).collect()
+    }
+
+    /// Returns when the last full pass ran.
+    pub fn last_full_pass(&self) -> Option<Timestamp> {
+        self.provisioning.last_full_pass
+    }
+
     /// Returns whether every watch is in sync and two instance listings agree. Only then does the
     /// engine decide anything.
     pub fn is_ready(&self) -> bool {
@@ -346,6 +359,16 @@ impl Engine {
         nominations.into_iter().chain(statuses).collect()
     }
 
+    /// Runs the regular full pass, or only what is due if the last full pass was recent.
+    fn run_regular_pass(&mut self, now: Timestamp) {
+        let last = self.provisioning.last_full_pass;
+        if last.is_some_and(|last| now.duration_since(last) < REGULAR_APART) {
+            return self.run_pass(now);
+        }
+        self.cx.outbox.wake = None;
+        self.run_full_pass(now);
+    }
+
     fn run_pass(&mut self, now: Timestamp) {
         self.cx.outbox.wake = None;
         let still = !self.cx.changed
@@ -379,6 +402,7 @@ impl Engine {
 
     fn run_full_pass(&mut self, now: Timestamp) {
         self.cx.changed = false;
+        self.provisioning.last_full_pass = Some(now);
         self.provisioning.check_due = None;
         self.cx.placements.discard_computed();
         self.cx.state.expire(now);

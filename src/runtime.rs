@@ -26,6 +26,9 @@ mod report_outputs;
 // Shared status of a cluster.
 #[cfg(feature = "daemon")]
 pub(crate) mod cluster_handle;
+// Periodic jobs of each cluster.
+#[cfg(feature = "daemon")]
+pub(crate) mod cluster_jobs;
 // The event loop of one engine.
 #[cfg(feature = "daemon")]
 pub(crate) mod engine_loop;

@@ -55,6 +55,8 @@ pub(super) struct Provisioning {
     pub(super) observed_leaving: BTreeSet<ClaimId>,
     /// When the next full pass is due if no event arrives before.
     pub(super) full_pass_due: Option<Timestamp>,
+    /// When the last full pass ran.
+    pub(super) last_full_pass: Option<Timestamp>,
 }
 
 /// Minimum interval between two checks of all nodes.

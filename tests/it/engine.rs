@@ -59,6 +59,7 @@ mod upgrading;
 mod consolidation;
 mod sweeps;
 mod requested_sweeps;
+mod regular_pass;
 
 /// An engine whose clock the test advances, and a provider that accepts every command.
 struct Stage {
