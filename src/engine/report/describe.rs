@@ -346,16 +346,14 @@ impl Report {
                     .activity(Object::Pool(pool), format!("{reason}: {why}"))
             }
             Self::SweepSkipped { sweep, at } => {
-                let sweep = sweep.as_str();
+                let (sweep, text) = (sweep.as_str(), format!("skipped the sweep of {at}"));
                 warn("skipped a sweep that was missed", fields![sweep, %at])
-                    .activity_as(sweep, Object::Cluster, format!("skipped the sweep of {at}"))
+                    .activity_as(sweep, Object::Cluster, text)
             }
             Self::Swept { sweep, at, result } => {
-                let SweepResult { disrupted, blocked, observed } = *result;
+                let SweepResult { disrupted, blocked, observed } = result;
                 let (sweep, found) = (sweep.as_str(), result.found());
-                let text = format!(
-                    "found {found} (disrupted {disrupted}, blocked {blocked}, observed {observed})"
-                );
+                let text = format!("found {found}: {disrupted} disrupted, {blocked} blocked");
                 info("swept nodes", fields![sweep, %at, found, disrupted, blocked, observed])
                     .activity_as(sweep, Object::Cluster, text)
                     .metrics([add("outrigger_sweeps_total", 1, &[("sweep", sweep)])])

@@ -46,12 +46,14 @@ block_types! {
         TIMEZONE;
     };
 
-    /// Schedules when nodes are found for one kind of disruption: `drift`, `expiry` or
-    /// `consolidation`. Once a kind has a schedule, nodes are disrupted for that reason only after
-    /// a sweep has found them, within budgets and windows. Without a schedule, they are disrupted
-    /// as soon as they are due. Empty nodes, unhealthy nodes, interruptions and nodes beyond
-    /// `expire_hard_after` never wait for a sweep. At the top level, it applies to all clusters
-    /// without a `sweep` block of that kind.
+    /// Schedules when nodes are checked: `drift`, `expiry`, `consolidation`, `repair` or `orphans`.
+    /// Once drift, expiry or consolidation has a schedule, nodes are disrupted for that reason only
+    /// after a sweep has found them, within budgets and windows. With a schedule for `orphans`, a
+    /// Node that is not ready and whose instance is not listed is deleted only after a sweep has
+    /// found it. Without a schedule, nodes are disrupted as soon as they are due. Sweeps of `repair`
+    /// only report unhealthy nodes. Empty nodes, unhealthy nodes, interruptions, failed launches,
+    /// ended instances and nodes beyond `expire_hard_after` never wait for a sweep. At the top
+    /// level, it applies to all clusters without a `sweep` block of that kind.
     pub(super) static SWEEP = "sweep" "KIND", PerLabel, arguments! {
         /// When sweeps run, as five-field cron.
         schedule: ArgumentType::Text => required;
