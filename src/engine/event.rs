@@ -22,8 +22,8 @@ use crate::provider::{CommandResult, Interruption, OfferingRefusal};
 pub enum Event {
     /// The time that `poll_timeout` returned is reached.
     Timeout,
-    /// The regular full pass is requested. The same as `Timeout` if the last full pass was less than
-    /// nine minutes ago.
+    /// The regular full pass is requested. The same as `Timeout` if the last full pass was less
+    /// than nine minutes ago.
     RegularPass,
     /// The configuration has changed.
     ConfigChanged(Arc<Cluster>),

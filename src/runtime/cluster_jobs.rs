@@ -261,7 +261,7 @@ mod tests {
             jobs.jobs.values().map(|(target, _)| target.engine).collect()
         };
         assert_eq!(engines(&jobs), [1, 1]);
-        // A different engine: its jobs are made anew, even for the same occurrence.
+        // A different engine: its jobs are replaced, even for the same occurrence.
         let _received = start_engine(&handle);
         handle.set_next_sweeps([next[0]].into());
         jobs.update(wanted_jobs(std::slice::from_ref(&handle)).0).await;

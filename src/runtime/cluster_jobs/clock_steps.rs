@@ -147,9 +147,9 @@ fn next_after(now: Timestamp) -> Timestamp {
     Timestamp::from_second(occurrence_of(now) + EVERY).expect("in range")
 }
 
-/// Runs the jobs of a cluster. Its engine only publishes the next occurrence, and runs an occurrence
-/// when a job wakes it. Reloads and clock steps restart the engine. Records the wake-ups at which an
-/// occurrence was due.
+/// Runs the jobs of a cluster. Its engine only publishes the next occurrence, and runs an
+/// occurrence when a job wakes it. Reloads and clock steps restart the engine. Records the wake-ups
+/// at which an occurrence was due.
 async fn run_cluster_jobs(
     disturbances: Disturbances,
     steps: watch::Receiver<usize>,
@@ -227,8 +227,8 @@ async fn run_jobs(disturbances: Disturbances) {
     }
 }
 
-/// Runs this test again in a process whose wall clock the test can set. Returns false if there is no
-/// C compiler.
+/// Runs this test again in a process whose wall clock the test can set. Returns false if there is
+/// no C compiler.
 fn run_in_process_with_offset() -> bool {
     let directory = tempfile::tempdir().expect("a directory");
     let (library, offset) = (directory.path().join("clock.so"), directory.path().join("offset"));
