@@ -70,7 +70,7 @@ fn scenario_with_sweeps_is_otherwise_the_same() {
         }
         seen.insert(format!("{} stops", setup.stops.len()));
     }
-    assert_eq!(seen.len(), 3 * 6 + 4 + 2 + 3, "{seen:?}");
+    assert_eq!(seen.len(), SweepKind::ALL.len() * 6 + 4 + 2 + 3, "{seen:?}");
 }
 
 /// The working day with hourly sweeps at half past, and a checker for them.

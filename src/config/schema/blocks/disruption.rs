@@ -50,8 +50,8 @@ block_types! {
     /// Once drift, expiry or consolidation has a schedule, nodes are disrupted for that reason only
     /// after a sweep has found them, within budgets and windows. With a schedule for `orphans`, a
     /// Node that is not ready and whose instance is not listed is deleted only after a sweep has
-    /// found it. Without a schedule, nodes are disrupted as soon as they are due. Sweeps of `repair`
-    /// only report unhealthy nodes. Empty nodes, unhealthy nodes, interruptions, failed launches,
+    /// found it. Without a schedule, nodes are disrupted as soon as they are due. A `repair` sweep
+    /// only reports unhealthy nodes. Empty nodes, unhealthy nodes, interruptions, failed launches,
     /// ended instances and nodes beyond `expire_hard_after` never wait for a sweep. At the top
     /// level, it applies to all clusters without a `sweep` block of that kind.
     pub(super) static SWEEP = "sweep" "KIND", PerLabel, arguments! {
