@@ -26,8 +26,9 @@ use crate::runtime::cron::Cron;
 const EVERY: i64 = 5;
 /// Names the file with the offset of the wall clock.
 const OFFSET: &str = "OUTRIGGER_CLOCK_OFFSET";
-/// When the wall clock is set, in seconds since the start, and its offset from then on.
-const STEPS: [(u64, i64); 2] = [(4 * 60, 3600), (7 * 60, 0)];
+/// When the wall clock is set, in seconds since the start, and its offset from then on. Not at the
+/// same time as a reload, which would hide the effect on a plain cron job.
+const STEPS: [(u64, i64); 2] = [(4 * 60 + 20, 3600), (7 * 60 + 20, 0)];
 /// A run of a job that starts later than this is not of the occurrence before it.
 const LATE: SignedDuration = SignedDuration::from_secs(2);
 
@@ -108,10 +109,13 @@ async fn set_clocks(
         sleep_until(begin + Duration::from_secs(*after)).await;
         let file = disturbances.offset.as_ref().expect("a file");
         let mut file = OpenOptions::new().write(true).open(file).expect("a file");
-        periods.push((from, clock::now()));
+        let before = clock::now();
+        periods.push((from, before));
         steps.send_modify(|steps| *steps += 1);
         file.write_all(&offset.to_ne_bytes()).expect("written");
         from = clock::now();
+        let set_by = from.duration_since(before).abs();
+        assert!(set_by > SignedDuration::from_mins(59), "the clock was set by only {set_by:?}");
     }
     sleep_until(begin + Duration::from_secs(disturbances.length)).await;
     periods.push((from, clock::now()));
