@@ -251,11 +251,12 @@ impl Engine {
         let notes = matches!(result, CommandResult::Lease(_)).then(|| self.cx.state.notes.clone());
         self.on_command_result(id, result, now);
         if let Some(known) = notes {
-            let is_awaited = self.cx.state.sweeps.unrecorded;
-            if self.cx.is_ready() && !is_awaited && known.has_same_content(&self.cx.state.notes) {
+            let is_known = self.cx.is_ready() && known.has_same_content(&self.cx.state.notes);
+            if !is_known {
+                self.consolidation.schedule.mark_changed(now);
+            } else if !self.cx.state.sweeps.unrecorded || !self.cx.is_managing() {
                 return false;
             }
-            self.consolidation.schedule.mark_changed(now);
         }
         // Most listings change nothing.
         if listing && !self.cx.sync.listing_news && self.cx.is_ready() {

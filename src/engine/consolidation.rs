@@ -233,6 +233,7 @@ pub(super) fn consolidate(
         return;
     }
     consolidation.update_backoffs(cx, now);
+    cx.state.sweeps.expire_requests(now);
     let mut plan = plan::consolidate(&cx.state.disruption_view(now), &cx.state.what_if(now), now);
     provisioning::report_blocked_disruptions(cx, lease, &plan, true);
     provisioning.report_eligible(cx, &plan, &[Reason::Underutilized]);

@@ -1,6 +1,6 @@
 //! Deletes managed Nodes that have no claim and whose kubelet is silent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -124,8 +124,12 @@ fn record_orphans(
     }
     let disrupted = found.iter().filter(|node| node.outcome != SweepOutcome::Observed(None));
     let due = disrupted.filter_map(|found| claim_id(&cx.state, &found.node)).collect();
+    let waiting = found.iter().filter(|node| node.outcome == SweepOutcome::Observed(None));
+    let waiting: BTreeSet<ClaimId> =
+        waiting.filter_map(|found| claim_id(&cx.state, &found.node)).collect();
     found.extend(found_nodes(&cx.state, kind, &Plan::default(), cx.is_managing()));
-    sweeps::record_found_nodes(cx, due_sweeps, kind, &found, due, |_| true, now);
+    let is_evaluated = |id: &ClaimId| !waiting.contains(id);
+    sweeps::record_found_nodes(cx, due_sweeps, kind, &found, due, is_evaluated, now);
 }
 
 /// Returns the nodes that a sweep of orphans would find now.

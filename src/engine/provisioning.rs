@@ -291,7 +291,7 @@ pub(super) fn disrupt_due_nodes(
     now: Timestamp,
 ) {
     provisioning.check_due = None;
-    if provisioning.check_is_too_early(cx, now) {
+    if due_sweeps.is_empty() && provisioning.check_is_too_early(cx, now) {
         provisioning.check_due = provisioning.next_check;
         return;
     }

@@ -26,7 +26,13 @@ use crate::state::sweeps::{DueSweeps, SweepResult};
 
 /// Returns whether a sweep is due and can start.
 pub(super) fn is_any_due(cx: &Context, now: Timestamp) -> bool {
-    cx.state.notes.fault.is_none() && cx.state.sweeps.is_any_due(now)
+    cx.state.notes.fault.is_none() && cx.state.sweeps.is_any_due(|kind| is_ready(cx, kind), now)
+}
+
+/// Returns whether a sweep could find its nodes. A drift sweep waits for the node classes: without
+/// them, it would find too few nodes.
+fn is_ready(cx: &Context, kind: SweepKind) -> bool {
+    kind != SweepKind::Drift || !cx.state.awaits_classes()
 }
 
 /// Applies the schedules of the configuration. Nothing happens before the Lease was read: it
@@ -38,8 +44,7 @@ pub(super) fn apply_schedules(cx: &mut Context, now: Timestamp) {
     }
 }
 
-/// Starts the due sweeps. A drift sweep waits for the node classes: without them, it would find
-/// too few nodes.
+/// Starts the due sweeps.
 pub(super) fn start_due_sweeps(
     cx: &mut Context,
     consolidation: &mut Consolidation,
@@ -95,11 +100,17 @@ pub(super) fn record_checked_nodes(
         let found = found_nodes(&cx.state, kind, plan, cx.is_managing());
         let nodes = sweep_result::names(&found);
         let claims = cx.state.ledger.claims.iter();
-        let due = claims
-            .filter(|(_, claim)| claim.node.as_ref().is_some_and(|node| nodes.contains(node)))
-            .map(|(id, _)| id.clone());
-        let due: BTreeSet<ClaimId> = due.collect();
-        record_found_nodes(cx, due_sweeps, kind, &found, due, |id| evaluated.contains(id), now);
+        // A node that this sweep did not permit may have been kept for a different reason.
+        let due = claims.filter(|(id, claim)| {
+            claim.node.as_ref().is_some_and(|node| nodes.contains(node))
+                && cx.state.sweeps.permits(kind, Some(id), &claim.record.pool)
+        });
+        let due: BTreeSet<ClaimId> = due.map(|(id, _)| id.clone()).collect();
+        let (is_known, claims) = (is_ready(cx, kind), &cx.state.ledger.claims);
+        let ended = cx.state.sweeps.found(kind).filter(|id| !claims.contains_key(*id));
+        let ended: BTreeSet<ClaimId> = ended.cloned().collect();
+        let is_evaluated = |id: &ClaimId| ended.contains(id) || is_known && evaluated.contains(id);
+        record_found_nodes(cx, due_sweeps, kind, &found, due, is_evaluated, now);
     }
 }
 
@@ -113,8 +124,13 @@ pub(super) fn record_found_nodes(
     evaluated: impl Fn(&ClaimId) -> bool,
     now: Timestamp,
 ) {
+    let only_requested = cx.state.sweeps.requested(kind);
+    let only_requested = only_requested.filter(|_| !due_sweeps.started.contains_key(&kind));
+    let result = match only_requested {
+        Some(request) => count_outcomes(&sweep_result::nodes_of_request(found, request)),
+        None => count_outcomes(found),
+    };
     answer_request(cx, kind, found, now);
-    let result = count_outcomes(found);
     if due_sweeps.has_started(kind) {
         let at = due_sweeps.started.get(&kind).copied().unwrap_or(now);
         cx.outbox.push_report(Report::Swept { sweep: kind, at, result });
@@ -141,7 +157,11 @@ pub(super) fn record_consolidation_result(cx: &mut Context, plan: &Plan, now: Ti
     let run = SweepResult { disrupted: 0, ..count_outcomes(&found) };
     let disrupted = if cx.is_managing() { plan.retire.len() } else { 0 };
     cx.state.sweeps.record_consolidation(SweepResult { disrupted, ..run });
-    let is_held = plan.kept.iter().any(|node| {
+    let kept = plan.kept.iter().filter(|node| {
+        let pool = sweep_result::pool_of(&cx.state, &node.node);
+        cx.state.sweeps.permits(SweepKind::Consolidation, None, &pool)
+    });
+    let is_held = kept.into_iter().any(|node| {
         let passes = matches!(
             node.verdict,
             Verdict::RecentlyChanged { .. } | Verdict::Nominated | Verdict::LeaseUnreadable(_)

@@ -46,7 +46,12 @@ impl SweepKind {
     /// Returns the kind of sweep without which nodes are not disrupted for a reason, once it has a
     /// schedule. Unhealthy nodes and vanished instances do not wait.
     pub fn that_delays(reason: Reason) -> Option<Self> {
-        Self::of_reason(reason).filter(|kind| !matches!(kind, Self::Repair | Self::Orphans))
+        Self::of_reason(reason).filter(|kind| kind.delays_disruption())
+    }
+
+    /// Returns whether nodes wait for sweeps of this kind before their pods are evicted.
+    pub fn delays_disruption(self) -> bool {
+        !matches!(self, Self::Repair | Self::Orphans)
     }
 }
 

@@ -93,6 +93,8 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     let pool = state.cluster.pool(node.labels.get(POOL).map_or("", String::as_str));
     let expires = candidate.and_then(|candidate| candidate_expiry(candidate, pool?));
     let plan = full_plan(state, now);
+    let claim = candidate.and_then(|candidate| candidate.claim);
+    let is_overdue = claim.is_some_and(|claim| claim.record.is_overdue(now));
     let sweeps = scheduled_sweeps(&state.cluster, now);
     let is_static = pool.is_some_and(|pool| pool.replicas.is_some());
     let outlooks: Vec<_> = REASONS
@@ -101,13 +103,12 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         .map(|reason| {
             let outcome = match candidate {
                 Some(_) => outcome_for(&plan, &node.name, reason, expires.filter(|at| *at > now))
-                    .or_sweep(reason, &sweeps),
+                    .or_sweep(reason, &sweeps, is_overdue),
                 None => ReasonOutcome::Kept(no_candidate_verdict(state, node, pool)),
             };
             (reason, outcome)
         })
         .collect();
-    let claim = candidate.and_then(|candidate| candidate.claim);
     let blockers: Vec<DisruptionBlocker> = state.disruption_blockers(node, claim, now).collect();
     let pods = state.objects.pods_on(name).map(|pod| {
         let of_pod = blockers.iter().find_map(|blocker| match blocker {
@@ -185,9 +186,15 @@ pub(super) fn similar_names<'n>(names: impl Iterator<Item = &'n str>, name: &str
 
 impl ReasonOutcome {
     /// Returns that a due node waits for a sweep, if sweeps for this reason have a schedule.
-    fn or_sweep(self, reason: Reason, sweeps: &BTreeMap<SweepKind, Timestamp>) -> Self {
-        let waits =
-            SweepKind::that_delays(reason).and_then(|kind| Some((kind, *sweeps.get(&kind)?)));
+    /// A node beyond its maximum age does not wait.
+    fn or_sweep(
+        self,
+        reason: Reason,
+        sweeps: &BTreeMap<SweepKind, Timestamp>,
+        is_overdue: bool,
+    ) -> Self {
+        let waits = SweepKind::that_delays(reason).filter(|_| !is_overdue);
+        let waits = waits.and_then(|kind| Some((kind, *sweeps.get(&kind)?)));
         match (self, waits) {
             (Self::Leaves, Some((kind, at))) => Self::Sweep(kind, at),
             (outcome, _) => outcome,

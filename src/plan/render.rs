@@ -84,7 +84,8 @@ impl RenderedPlan<'_> {
 
     /// Writes when the next sweeps run and what they would do.
     fn write_sweeps(&self, out: &mut String) {
-        for (kind, at) in &self.sweeps {
+        let sweeps = self.sweeps.iter().filter(|(kind, _)| kind.delays_disruption());
+        for (kind, at) in sweeps {
             let nodes = self.nodes_of_sweep(*kind);
             let kind = kind.as_str();
             let _ = writeln!(

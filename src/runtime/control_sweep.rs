@@ -123,7 +123,7 @@ pub(crate) async fn run_sweep(
     let limit = SignedDuration::try_from(RUN_MAX).unwrap_or_default();
     let until = clock::now().checked_add(limit).unwrap_or(Timestamp::MAX);
     let request = SweepRequest { id: NEXT_ID.fetch_add(1, Ordering::Relaxed), kind, pool, until };
-    let asked = request.clone();
+    let (asked, dry_run) = (request.clone(), body.dry_run);
     let checked = cluster.query_engine(move |engine, now| {
         let cluster = &engine.state().cluster;
         let names = cluster.pools.iter().map(|pool| pool.name.as_str());
@@ -136,7 +136,11 @@ pub(crate) async fn run_sweep(
             let why = format!("it makes no decisions now: {}", bounded_line(&why));
             return Err((StatusCode::SERVICE_UNAVAILABLE, why));
         }
-        Ok((engine.preview_sweep(&asked, now), now))
+        let preview = match dry_run {
+            true => engine.preview_sweep(&asked, now),
+            false => Vec::new(),
+        };
+        Ok((preview, now))
     });
     let preview = match checked.await {
         Some(checked) => checked.map_err(|(code, why)| (code, format!("cluster {name}: {why}")))?,

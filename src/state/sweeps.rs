@@ -63,6 +63,8 @@ pub struct SweepProgress {
     /// reports show, and its pool if it has only one.
     running_since: Timestamp,
     running_at: Timestamp,
+    /// The request that has started it. `None` if its schedule has.
+    running_request: Option<u64>,
     running_pool: Option<PoolName>,
 }
 
@@ -89,6 +91,7 @@ impl SweepProgress {
             scope: SweepScope::None,
             running_since: now,
             running_at: now,
+            running_request: None,
             running_pool: None,
         };
         sweep.set_done_until(now);
@@ -127,7 +130,8 @@ impl SweepProgress {
     /// Returns when the sweep is overdue: two periods after the last one. `None` if it does not
     /// occur twice again.
     pub fn overdue_at(&self) -> Option<Timestamp> {
-        self.next_after(self.next_after(self.last.unwrap_or(self.known_since))?)
+        let since = self.last.map_or(self.known_since, |at| at.max(self.known_since));
+        self.next_after(self.next_after(since)?)
     }
 
     /// Returns when the last sweep of consolidation has started.
@@ -229,6 +233,7 @@ impl Sweeps {
                 (Some(former), _) => {
                     (new.last, new.result, new.scope) = (former.last, former.result, former.scope);
                     (new.running_since, new.running_at) = (former.running_since, former.running_at);
+                    new.running_request = former.running_request;
                     new.running_pool = former.running_pool;
                 }
                 (None, Some(record)) if resumes => new.resume(record, now),
@@ -242,9 +247,35 @@ impl Sweeps {
         }
     }
 
-    /// Returns whether a sweep is due or requested.
-    pub fn is_any_due(&self, now: Timestamp) -> bool {
-        !self.requests.is_empty() || self.by_kind.values().any(|sweep| sweep.is_due(now))
+    /// Returns whether a sweep is due or requested, and its kind is `ready`.
+    pub fn is_any_due(&self, ready: impl Fn(SweepKind) -> bool, now: Timestamp) -> bool {
+        let requested = self.requests.values().filter(|request| request.until > now);
+        let due = self.by_kind.iter().filter(|(_, sweep)| sweep.is_due(now));
+        requested.map(|request| request.kind).chain(due.map(|(kind, _)| *kind)).any(ready)
+    }
+
+    /// Drops a requested sweep of consolidation that has started but had no run in time.
+    pub fn expire_requests(&mut self, now: Timestamp) {
+        let kind = SweepKind::Consolidation;
+        let Some(request) = self.requested.get(&kind).filter(|request| request.until <= now) else {
+            return;
+        };
+        let id = request.id;
+        self.requested.remove(&kind);
+        let sweep = self.by_kind.get_mut(&kind);
+        if let Some(sweep) = sweep.filter(|sweep| sweep.running_request == Some(id)) {
+            (sweep.scope, sweep.running_pool) = (SweepScope::None, None);
+        }
+    }
+
+    /// Returns the claims that the last sweep of a kind found and that are still in its scope.
+    pub fn found(&self, kind: SweepKind) -> impl Iterator<Item = &ClaimId> {
+        let scope = self.by_kind.get(&kind).map(|sweep| &sweep.scope);
+        let claims = match scope {
+            Some(SweepScope::Claims(claims)) => Some(claims),
+            _ => None,
+        };
+        claims.into_iter().flatten()
     }
 
     /// Requests a sweep. It replaces an earlier request of the same kind that has not started.
@@ -275,6 +306,7 @@ impl Sweeps {
             let runs = sweep.scope == SweepScope::All;
             if !runs || sweep.running_pool.as_ref().is_some_and(|pool| !request.covers(pool)) {
                 (sweep.running_since, sweep.running_at) = (now, now);
+                sweep.running_request = Some(request.id);
                 sweep.running_pool.clone_from(&request.pool);
                 sweep.result = Some(SweepResult::default());
             } else if request.pool.is_none() {
@@ -315,7 +347,7 @@ impl Sweeps {
             } else {
                 sweep.last = Some(at);
                 (sweep.running_since, sweep.running_at) = (now, at);
-                sweep.running_pool = None;
+                (sweep.running_request, sweep.running_pool) = (None, None);
                 (sweep.scope, sweep.result) = (SweepScope::All, Some(SweepResult::default()));
                 due.started.insert(*kind, at);
             }
@@ -429,8 +461,8 @@ impl Sweeps {
             done_until: sweep.done_until,
             schedule: schedule_id(&sweep.schedule),
             ran: sweep.last == Some(sweep.done_until),
-            // After a change of the leader, a sweep of one pool is not continued for all pools.
-            scope: match sweep.running_pool {
+            // A requested sweep ends with the leadership.
+            scope: match sweep.running_request {
                 Some(_) if sweep.scope == SweepScope::All => SweepScope::None,
                 _ => sweep.scope.clone(),
             },

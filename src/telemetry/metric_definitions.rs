@@ -298,7 +298,7 @@ pub const ALL: &[Metric] = &[
     gauge("outrigger_sweep_overdue_timestamp_seconds", &["cluster", "sweep"],
         "When the scheduled sweep is overdue, as Unix time: two periods after the last one."),
     counter("outrigger_sweeps_total", &["cluster", "sweep"],
-        "Scheduled sweeps that have completed."),
+        "Sweeps that have completed, scheduled and requested."),
     gauge("outrigger_watch_lag_seconds", CLUSTER,
         "Time since the last activity of the watch that has been silent longest."),
 ];

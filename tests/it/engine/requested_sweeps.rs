@@ -127,6 +127,32 @@ fn requested_sweep_that_cannot_start_in_time_is_dropped() {
 }
 
 #[test]
+fn blocked_node_of_another_pool_is_not_found_by_a_requested_sweep() {
+    let mut stage = running_with(1, |cluster| {
+        schedule(cluster, SweepKind::Drift, "0 20 * * *", false);
+        cluster.pools[0].disruption.min_age = SignedDuration::from_mins(30);
+    });
+    change_class(&mut stage, "other");
+    stage.run(MINUTE, &[]);
+    let found = sweep_now(&mut stage, SweepKind::Drift, Some("other")).expect("a result");
+    assert_eq!(counts(&found), (0, 0, 0));
+    run_until(&mut stage, "15T19:00");
+    assert_eq!(disrupted(&stage), 0, "it waits for the schedule");
+    run_until(&mut stage, "15T20:01");
+    assert_eq!(disrupted(&stage), 1);
+}
+
+#[test]
+fn consolidation_sweep_of_a_pool_does_not_wait_for_nodes_of_other_pools() {
+    let mut stage = underutilized("0 20 * * *");
+    stage.run(20 * MINUTE, &[]);
+    sweep_now(&mut stage, SweepKind::Consolidation, Some("other")).expect("a result");
+    stage.run(5 * MINUTE, &[]);
+    let sweeps = &stage.engine.state().sweeps;
+    assert!(!sweeps.permits(SweepKind::Consolidation, None, &"other".into()));
+}
+
+#[test]
 fn observed_cluster_disrupts_nothing_in_a_requested_sweep() {
     let mut stage = drifted(1);
     stage.change(|cluster| cluster.mode = ManagementMode::Observe);
