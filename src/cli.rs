@@ -35,6 +35,9 @@ mod resume;
 // `outrigger reload`.
 #[cfg(feature = "daemon")]
 mod reload;
+// `outrigger sweep`.
+#[cfg(feature = "daemon")]
+mod sweep;
 // `outrigger release`.
 #[cfg(feature = "daemon")]
 mod release;
@@ -116,6 +119,9 @@ enum Verb {
     /// Reload the daemon's configuration, or approve a change that would disrupt many nodes
     #[cfg(feature = "daemon")]
     Reload(reload::ReloadArgs),
+    /// Run a sweep now on the local daemon: find nodes to disrupt, and print each with its verdict
+    #[cfg(feature = "daemon")]
+    Sweep(sweep::SweepArgs),
     /// Show the status of the clusters managed by the local daemon
     #[cfg(feature = "daemon")]
     Status(status::StatusArgs),
@@ -180,6 +186,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Resume(arguments) => resume::execute(&arguments, colour),
         #[cfg(feature = "daemon")]
         Verb::Reload(arguments) => reload::execute(&arguments, colour),
+        #[cfg(feature = "daemon")]
+        Verb::Sweep(arguments) => sweep::execute(&arguments),
         #[cfg(feature = "daemon")]
         Verb::Status(arguments) => status::execute(&arguments),
         #[cfg(feature = "daemon")]

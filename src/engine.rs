@@ -34,6 +34,8 @@ mod wave_queue;
 mod placements;
 // State of the safeguards.
 mod safeguard_state;
+// Nodes that a sweep found.
+pub mod sweep_result;
 // State, outbox and claim progress that all controllers share.
 mod context;
 // State of the controllers.
@@ -68,6 +70,8 @@ mod drain;
 mod safeguards;
 // Reads and writes of Lease annotations.
 mod lease_annotations;
+// Scheduled sweeps: start, results, record on the Lease.
+mod sweeps;
 // Pods bound before the kubelet registers.
 mod early_binding;
 // Handling of command results.
@@ -95,7 +99,7 @@ pub mod release;
 // Status, inventory and Kubernetes Events.
 pub mod views;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -117,11 +121,13 @@ use crate::engine::sync_state::SyncPhase;
 use crate::model::buffer::buffer_of;
 use crate::model::cluster::Cluster;
 use crate::model::id::{NodeName, ObjectKey};
+use crate::model::sweep::SweepKind;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::provider::CommandResult;
 use crate::state::State;
 use crate::state::candidates::PendingApproval;
 use crate::state::cluster_identity::Mismatch;
+use crate::state::sweeps::DueSweeps;
 
 /// Maximum time between two checks of the cluster state.
 const IDLE: SignedDuration = SignedDuration::from_secs(30);
@@ -129,6 +135,9 @@ const IDLE: SignedDuration = SignedDuration::from_secs(30);
 /// Maximum time between two full passes. It applies even if nothing has changed and nothing is due,
 /// so that a lost timer cannot stop the engine.
 const WHOLE: SignedDuration = SignedDuration::from_mins(10);
+
+/// Minimum time since the last full pass for `Event::RegularPass` to run one.
+const REGULAR_APART: SignedDuration = SignedDuration::from_mins(9);
 
 /// The engine of one cluster. Its inputs are events and their times. Its outputs are commands,
 /// reports and the time of its next wake-up.
@@ -172,10 +181,8 @@ impl Engine {
     pub fn handle_event(&mut self, event: Event, now: Timestamp) {
         self.consolidation.note_changes(&self.cx, &event, now);
         match event {
-            Event::Timeout => {
-                self.run_pass(now);
-                return;
-            }
+            Event::Timeout => return self.run_pass(now),
+            Event::RegularPass => return self.run_regular_pass(now),
             Event::ConfigChanged(cluster) => self.apply_configuration(cluster, now),
             Event::CatalogChanged(catalog) => self.cx.state.apply_catalog(catalog),
             Event::ClassesChanged(classes) => {
@@ -222,6 +229,7 @@ impl Engine {
             Event::HeldDown(offerings, until) => {
                 fleet_sync::mark_unavailable_offerings(&mut self.cx, offerings, until, now)
             }
+            Event::SweepRequested(request) => self.cx.state.sweeps.request(request),
             Event::ClockSkewed(skew) => {
                 self.cx.sync.clock_skew = skew;
                 if skew.is_some() {
@@ -243,10 +251,12 @@ impl Engine {
         let notes = matches!(result, CommandResult::Lease(_)).then(|| self.cx.state.notes.clone());
         self.on_command_result(id, result, now);
         if let Some(known) = notes {
-            if self.cx.is_ready() && known.has_same_content(&self.cx.state.notes) {
+            let is_known = self.cx.is_ready() && known.has_same_content(&self.cx.state.notes);
+            if !is_known {
+                self.consolidation.schedule.mark_changed(now);
+            } else if !self.cx.state.sweeps.unrecorded || !self.cx.is_managing() {
                 return false;
             }
-            self.consolidation.schedule.mark_changed(now);
         }
         // Most listings change nothing.
         if listing && !self.cx.sync.listing_news && self.cx.is_ready() {
@@ -301,6 +311,17 @@ impl Engine {
         self.cx.outbox.wake
     }
 
+    /// Returns when the next sweep of each kind with a schedule runs: in the past if it is due.
+    pub fn next_sweeps(&self) -> BTreeMap<SweepKind, Timestamp> {
+        let sweeps = self.cx.state.sweeps.iter();
+        sweeps.filter_map(|(kind, sweep)| Some((kind, sweep.next()?))).collect()
+    }
+
+    /// Returns when the last full pass ran.
+    pub fn last_full_pass(&self) -> Option<Timestamp> {
+        self.provisioning.last_full_pass
+    }
+
     /// Returns whether every watch is in sync and two instance listings agree. Only then does the
     /// engine decide anything.
     pub fn is_ready(&self) -> bool {
@@ -339,13 +360,24 @@ impl Engine {
         nominations.into_iter().chain(statuses).collect()
     }
 
+    /// Runs the regular full pass, or only what is due if the last full pass was recent.
+    fn run_regular_pass(&mut self, now: Timestamp) {
+        let last = self.provisioning.last_full_pass;
+        if last.is_some_and(|last| now.duration_since(last) < REGULAR_APART) {
+            return self.run_pass(now);
+        }
+        self.cx.outbox.wake = None;
+        self.run_full_pass(now);
+    }
+
     fn run_pass(&mut self, now: Timestamp) {
         self.cx.outbox.wake = None;
         let still = !self.cx.changed
             && !command_results::awaits_command_results(&self.cx, now)
-            && self.cx.is_ready();
+            && self.cx.is_ready()
+            && !sweeps::is_any_due(&self.cx, now);
         if still
-            && run_sweep_only(
+            && run_check_only(
                 &mut self.cx,
                 &mut self.provisioning,
                 &mut self.consolidation,
@@ -360,8 +392,8 @@ impl Engine {
             if self.cx.is_ready() {
                 let due = self.provisioning.full_pass_due.unwrap_or(now);
                 self.cx.outbox.wake_at(due, "something is due");
-                // A due sweep does not require a full pass.
-                self.cx.outbox.wake_at(self.provisioning.sweep_due, "a sweep is due");
+                // A due check of nodes does not require a full pass.
+                self.cx.outbox.wake_at(self.provisioning.check_due, "a check of nodes is due");
                 wake_for_sync_check(&mut self.cx, None, now);
                 return;
             }
@@ -371,7 +403,8 @@ impl Engine {
 
     fn run_full_pass(&mut self, now: Timestamp) {
         self.cx.changed = false;
-        self.provisioning.sweep_due = None;
+        self.provisioning.last_full_pass = Some(now);
+        self.provisioning.check_due = None;
         self.cx.placements.discard_computed();
         self.cx.state.expire(now);
         forget_deleted_objects(
@@ -425,8 +458,8 @@ impl Engine {
         fleet.report_usage(cx, now);
         cx.outbox.wake_at(now.checked_add(WHOLE).unwrap_or(now), "regular full pass");
         provisioning.full_pass_due = cx.outbox.wake.map(|(at, _)| at);
-        // A due sweep does not require a full pass.
-        cx.outbox.wake_at(provisioning.sweep_due, "a sweep is due");
+        // A due check of nodes does not require a full pass.
+        cx.outbox.wake_at(provisioning.check_due, "a check of nodes is due");
         wake_for_sync_check(cx, looked, now);
     }
 
@@ -446,10 +479,23 @@ impl Engine {
             unclaimed,
             memory,
         } = self;
-        garbage_collection::collect_orphans(cx, early_binding, unclaimed, now);
+        sweeps::apply_schedules(cx, now);
+        let due_sweeps = match provisioning.check_is_too_early(cx, now) {
+            true => DueSweeps::default(),
+            false => sweeps::start_due_sweeps(cx, consolidation, now),
+        };
+        garbage_collection::collect_orphans(cx, early_binding, unclaimed, &due_sweeps, now);
         unclaimed.adopt_instances(cx, now);
         registration_backoff::exclude_failing_zones(cx, now);
-        provisioning::disrupt_due_nodes(cx, provisioning, consolidation, lease, interruptions, now);
+        provisioning::disrupt_due_nodes(
+            cx,
+            provisioning,
+            consolidation,
+            lease,
+            interruptions,
+            &due_sweeps,
+            now,
+        );
         provisioning::provision_pods(
             cx,
             provisioning,
@@ -465,6 +511,7 @@ impl Engine {
         buffer_statuses.write_buffer_statuses(cx, now);
         memory.report_memory(cx, now);
         lease_annotations::record_disruptions(cx, consolidation, lease, now);
+        sweeps::record_sweeps(cx, lease, now);
         fleet.report_disruptions(cx, now);
         undrained_terminations::report_held_terminations(cx, now);
         unclaimed.report_same_instances(cx);
@@ -512,9 +559,9 @@ fn delete_object(
     }
 }
 
-/// Runs the sweep alone if nothing else can be due. Returns false if the sweep or its results
-/// require a full pass.
-fn run_sweep_only(
+/// Runs the check of all nodes alone if nothing else can be due. Returns false if the check or its
+/// results require a full pass.
+fn run_check_only(
     cx: &mut Context,
     provisioning: &mut Provisioning,
     consolidation: &mut Consolidation,
@@ -526,8 +573,16 @@ fn run_sweep_only(
         return false;
     };
     let reported = cx.outbox.reports.len();
-    if provisioning.sweep_due.is_some_and(|at| at <= now) {
-        provisioning::disrupt_due_nodes(cx, provisioning, consolidation, lease, interruptions, now);
+    if provisioning.check_due.is_some_and(|at| at <= now) {
+        provisioning::disrupt_due_nodes(
+            cx,
+            provisioning,
+            consolidation,
+            lease,
+            interruptions,
+            &DueSweeps::default(),
+            now,
+        );
     }
     let woken = cx.outbox.wake.take().map_or(due, |(at, _)| at.min(due));
     provisioning.full_pass_due = Some(woken);

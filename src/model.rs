@@ -50,10 +50,14 @@ pub mod watched_object;
 pub mod reservation;
 // Instance types, offerings, instances.
 pub mod instance;
+// Cron schedules in a time zone.
+pub mod cron_schedule;
 // Cron time windows.
 pub mod window;
 // Pools.
 pub mod pool;
+// Kinds and schedules of sweeps.
+pub mod sweep;
 // Clock skew and its limit.
 pub mod clock_skew;
 // Price and capacity overlays.

@@ -26,6 +26,9 @@ mod report_outputs;
 // Shared status of a cluster.
 #[cfg(feature = "daemon")]
 pub(crate) mod cluster_handle;
+// Periodic jobs of each cluster.
+#[cfg(feature = "daemon")]
+pub(crate) mod cluster_jobs;
 // The event loop of one engine.
 #[cfg(feature = "daemon")]
 pub(crate) mod engine_loop;
@@ -50,7 +53,10 @@ pub(crate) mod http_server;
 // systemd notifications and watchdog.
 #[cfg(feature = "daemon")]
 pub(crate) mod systemd;
-// The control socket for `status`, `top`, `reload`.
+// Requested sweeps on the control socket.
+#[cfg(feature = "daemon")]
+pub(crate) mod control_sweep;
+// The control socket for `status`, `top`, `reload`, `sweep`.
 #[cfg(feature = "daemon")]
 pub(crate) mod control;
 // The daemon process: signals, telemetry, reloads.

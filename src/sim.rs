@@ -13,6 +13,8 @@ pub mod rng;
 pub mod event_queue;
 // Workloads and their changes over time.
 pub mod workload;
+// Sweeps as plain arithmetic.
+pub mod sweep_timetable;
 // Scenarios in HCL.
 pub mod scenario;
 // Timeline of a run, as text and JSON.
@@ -37,6 +39,8 @@ pub mod samples;
 mod command_delivery;
 // Injection of each fault.
 mod fault_injection;
+// Wake-ups of the engine for its sweeps.
+mod sweep_ticks;
 // Event routing between engine, cluster and cloud.
 mod dispatch;
 // Instances and nodes that are not managed.
@@ -60,6 +64,7 @@ use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{InstanceId, NodeName};
 use crate::model::instance::OfferingKey;
 use crate::model::requirement::Requirement;
+use crate::model::sweep::SweepKind;
 use crate::model::watched_object::ObjectKind;
 use crate::provider::CommandResult;
 use crate::sim::cloud::{Cloud, CloudSettings};
@@ -70,6 +75,7 @@ use crate::sim::invariants::{Checker, GroundTruth, Invariant, Violation};
 use crate::sim::rng::{duration_between, random_stream};
 use crate::sim::scenario::{ReclaimCount, Scenario};
 use crate::sim::summary::{FixedFleet, SAMPLE, Summary, percentile};
+use crate::sim::sweep_timetable::SweepTimetable;
 use crate::sim::timeline::{TimelineEntry, TimelineFact};
 use crate::sim::watches::{Listing, SimWatches};
 
@@ -85,6 +91,10 @@ pub struct Setup {
     /// Later configurations, each with its time. They may only use instance types that a pool of
     /// the initial configuration may use.
     pub reloads: Vec<(Timestamp, Arc<Cluster>)>,
+    /// The sweeps of all configurations before the end of the scenario, if invariants check them.
+    pub sweeps: Vec<SweepTimetable>,
+    /// When the daemon stops, and for how long, in a run with faults.
+    pub stops: Vec<(Timestamp, SignedDuration)>,
 }
 
 impl Setup {
@@ -103,7 +113,14 @@ impl Setup {
                 })
         });
         let catalog = Arc::new(Catalog::new(types.cloned()));
-        Self { scenario, config, catalog, reloads: Vec::new() }
+        Self {
+            scenario,
+            config,
+            catalog,
+            reloads: Vec::new(),
+            sweeps: Vec::new(),
+            stops: Vec::new(),
+        }
     }
 }
 
@@ -127,6 +144,7 @@ enum ScheduledEvent {
     Restock(Vec<OfferingKey>),
     Accept,
     Sample,
+    Tick,
 }
 
 /// Intervals of bookmarks, as in a real cluster: of pods and nodes, and of all other kinds. The
@@ -155,6 +173,8 @@ pub struct World {
     cuts: BTreeMap<ObjectKind, (Cut, Timestamp)>,
     faults: FaultPlan,
     timers: Timers<ScheduledEvent>,
+    /// The sweeps for which wake-ups are scheduled.
+    ticks: BTreeMap<SweepKind, Timestamp>,
     checker: Checker,
     fixed: FixedFleet,
     /// The counters of the summary so far.
@@ -175,6 +195,7 @@ impl World {
     pub fn new(setup: Setup, seed: u64, faults: bool) -> Self {
         let scenario = Arc::clone(&setup.scenario);
         let (start, end) = (scenario.start, scenario.end);
+        let stops = if faults { setup.stops.clone() } else { Vec::new() };
         let faults = if faults {
             FaultPlan::from_seed(seed, start, end)
         } else {
@@ -210,6 +231,7 @@ impl World {
             cuts: BTreeMap::new(),
             faults,
             timers: Timers::default(),
+            ticks: BTreeMap::new(),
             checker: Checker::default(),
             fixed,
             tally: Summary::default(),
@@ -222,6 +244,10 @@ impl World {
             picks: random_stream(seed, "world/picks"),
         };
         world.schedule_known_events(&scenario);
+        for (at, down) in stops {
+            world.timers.add_at(at, ScheduledEvent::Happen(ScheduledFault::Restart { down }));
+        }
+        world.checker.expect_sweeps(&world.setup);
         world.create_foreign();
         world
     }
@@ -388,11 +414,13 @@ impl World {
             ScheduledEvent::Reload(index) => self.apply_reload(index),
             ScheduledEvent::Restock(keys) => self.restore_offerings(keys),
             ScheduledEvent::Accept => self.approve_held(),
+            ScheduledEvent::Tick => self.deliver_to_engine(Event::Timeout),
             ScheduledEvent::Sample => {
                 let remaining = self.setup.scenario.end.duration_since(self.now);
                 self.fixed.add_sample(&self.scene, SAMPLE.min(remaining).max(SignedDuration::ZERO));
                 self.checker.check_stranded(&self.scene, self.now);
                 self.checker.check_progress(&self.scene, self.now);
+                self.checker.check_sweeps(self.engine.as_ref(), self.now);
                 if self.now < self.setup.scenario.end {
                     self.set_timer(SAMPLE, ScheduledEvent::Sample);
                 }
@@ -420,6 +448,7 @@ impl World {
         self.life += 1;
         let engine_seed = self.seed.wrapping_add(self.life.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.engine = Some(Engine::new(engine_seed));
+        self.checker.on_engine_start(&self.scene, self.now);
         self.note_fact(TimelineFact::Started);
         self.deliver_to_engine(Event::ConfigChanged(Arc::clone(&self.setup.config)));
         self.deliver_to_engine(Event::CatalogChanged(Arc::clone(&self.setup.catalog)));
@@ -476,6 +505,8 @@ impl World {
         self.checker.on_event(&event, now);
         engine.handle_event(event, now);
         self.collect_outputs();
+        self.checker.check_sweeps(self.engine.as_ref(), now);
+        self.schedule_ticks();
     }
 
     fn wake_engine(&mut self) {
@@ -497,6 +528,7 @@ impl World {
             self.send_command(issued);
         }
         while let Some(report) = self.engine.as_mut().and_then(Engine::next_report) {
+            self.checker.on_report(&report, &self.scene, self.now);
             self.record_report(report);
         }
     }

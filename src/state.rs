@@ -41,6 +41,8 @@ pub mod nominations;
 pub mod what_if;
 // Pods eligible for early binding.
 pub mod early_binding;
+// Occurrences of sweeps, and the nodes that they found.
+pub mod sweeps;
 // Blockers of the disruption of a node: PDBs, annotations, pods.
 pub mod disruption_blockers;
 // Candidates for disruption.
@@ -74,6 +76,7 @@ use crate::state::candidates::{PendingApproval, RecentActions};
 use crate::state::node_claims::NodeClaims;
 use crate::state::nominations::is_nomination_over;
 use crate::state::object_cache::ObjectCache;
+use crate::state::sweeps::Sweeps;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 use crate::state::watch_health::WatchHealth;
 
@@ -98,6 +101,8 @@ pub struct State {
     pub fleet: Option<Arc<FleetView>>,
     /// Annotations of the Lease.
     pub notes: LeaseAnnotations,
+    /// The sweeps: which have run, and which nodes they found.
+    pub sweeps: Sweeps,
     /// Recent actions in the cluster, except launches, which instances record.
     pub recent: RecentActions,
     /// When the view was first complete. Earlier events are unknown.

@@ -10,6 +10,7 @@ use super::cluster_source::ClusterSource;
 use crate::host::clock::{self, Stopwatch};
 use crate::plan;
 use crate::plan::render::{FORMAT_VERSION, RenderedPlan};
+use crate::state::sweeps::scheduled_sweeps;
 
 /// The exit code of `--detailed-exitcode` if the plan would launch or disrupt nodes.
 const WORK: u8 = 2;
@@ -56,6 +57,7 @@ pub(crate) fn execute(arguments: &PlanArgs, colour: bool) -> anyhow::Result<Exit
             missing: missing.as_deref(),
             unbudgeted: Some(&unbudgeted),
             before: state.total_cost(),
+            sweeps: scheduled_sweeps(&state.cluster, now),
         };
         is_idle &= plan.is_empty();
         if arguments.json {

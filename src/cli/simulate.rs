@@ -28,6 +28,7 @@ use crate::config::{self, Config, Inputs, SourceFile};
 use crate::host::clock::Stopwatch;
 use crate::host::{files, text};
 use crate::model::cluster::ManagementMode;
+use crate::sim::random_scenario::sweeps::draw_scenario_with_sweeps;
 use crate::sim::random_scenario::{draw_scenario, types_of};
 use crate::sim::samples::{Sampler, WorldSample};
 use crate::sim::scenario::{Scenario, WORKING_DAY};
@@ -63,6 +64,9 @@ pub(crate) struct SimulateArgs {
     /// Generate a random scenario from each seed: two days, followed by a day without changes
     #[arg(long, conflicts_with_all = ["scenario", "config", "cluster"])]
     fleets: bool,
+    /// Add scheduled sweeps to each random scenario
+    #[arg(long, requires = "fleets")]
+    sweeps: bool,
     /// Use this configuration instead of the scenario's; can be given several times
     #[arg(long = "config", value_name = "PATH")]
     config: Vec<PathBuf>,
@@ -102,7 +106,9 @@ impl SimulateArgs {
         for (option, value) in options {
             words.push(format!("{option}{}", text::quote_argument(&value)));
         }
-        for (option, given) in [("--fleets", self.fleets), ("--faults", self.faults)] {
+        let flags =
+            [("--fleets", self.fleets), ("--sweeps", self.sweeps), ("--faults", self.faults)];
+        for (option, given) in flags {
             words.extend(given.then(|| option.to_owned()));
         }
         words.join(" ")
@@ -128,6 +134,10 @@ fn parse_speed(text: &str) -> Result<Speed, MalformedArgument> {
 pub(crate) fn execute(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<ExitCode> {
     if arguments.fleets {
         let types = types_of(&Catalog::shipped());
+        if arguments.sweeps {
+            let draw = |seed| draw_scenario_with_sweeps(seed, &types);
+            return run_setup(&draw, arguments, colour);
+        }
         return run_setup(&|seed| draw_scenario(seed, &types), arguments, colour);
     }
     match read_setup(arguments, colour)? {

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use super::args::SocketArguments;
 use super::success_or;
 use crate::cli::cluster_notes::cluster_notes;
-use crate::engine::views::status::{ClusterStatus, PoolStatus};
+use crate::engine::views::status::{ClusterStatus, PoolStatus, SweepFindings, SweepStatus};
 use crate::host::clock;
 use crate::host::text::bounded_line;
 use crate::runtime::control::STATUS;
@@ -110,10 +110,26 @@ fn write_cluster(out: &mut String, cluster: &ClusterStatusResponse, now: Timesta
     for note in cluster_notes(status, now) {
         let _ = writeln!(out, "  {note}");
     }
+    for sweep in &status.sweeps {
+        let _ = writeln!(out, "  {}", describe_sweep(sweep));
+    }
     if !status.pools.is_empty() {
         let _ = writeln!(out, "{}", pool_table(&status.pools).trim_fmt());
     }
     out.push('\n');
+}
+
+/// Describes the scheduled sweeps of one kind.
+fn describe_sweep(sweep: &SweepStatus) -> String {
+    let last = sweep.last.map_or("not run yet".to_owned(), |at| format!("last at {at}"));
+    let found = sweep.found.map_or(String::new(), |found| {
+        let SweepFindings { disrupted, blocked, observed } = found;
+        let total = disrupted + blocked + observed;
+        format!(", found {total} ({disrupted} disrupted, {blocked} blocked, {observed} observed)")
+    });
+    let overdue = if sweep.overdue { ", OVERDUE" } else { "" };
+    let next = sweep.next.map_or("never".to_owned(), |at| format!("at {at}"));
+    format!("sweep {}: {last}{found}, next {next}{overdue}", bounded_line(&sweep.kind))
 }
 
 fn pool_table(pools: &[PoolStatus]) -> Table {

@@ -5,7 +5,9 @@
 //! (RFC 3339) or `always`, a space, and the reason. `outrigger.dev/disrupted-nodes` lists the nodes
 //! that were disrupted, and when: `v1`, then `CLAIM SECOND REASON POOL` for each, separated by
 //! semicolons. An invalid value blocks whatever it might have blocked. `outrigger.dev/accepted`
-//! contains the approved ids.
+//! contains the approved ids. `outrigger.dev/sweeps` has the last sweep of each kind: `v1`, then
+//! `KIND SECOND SCHEDULE ran`, or `new` in place of `ran` before the first sweep, and `*` or the
+//! claims of the nodes that it found, separated by semicolons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,6 +18,7 @@ use thiserror::Error;
 use crate::model::id::{ClaimId, PoolName};
 use crate::model::labels::Labels;
 use crate::model::pool::Reason;
+use crate::model::sweep::{SweepKind, SweepRecord, SweepScope};
 
 /// The annotation that pauses the cluster.
 pub const PAUSE: &str = "outrigger.dev/pause";
@@ -30,6 +33,23 @@ pub const DISRUPTED_NODES_FORMER: &str = "outrigger.dev/let-go";
 /// [`change_id`](crate::model::template_hash::change_id) of a configuration that disrupts many
 /// nodes, and ids of other approvals ([`accept_id`](crate::model::template_hash::accept_id)).
 pub const ACCEPTED: &str = "outrigger.dev/accepted";
+
+/// The annotation with the last sweep of each kind.
+pub const SWEEPS: &str = "outrigger.dev/sweeps";
+
+/// Maximum number of claims of one kind in [`SWEEPS`]. After a restart, nodes beyond it wait for
+/// the next sweep.
+const SWEPT_CLAIMS_MAX: usize = 250;
+
+/// The word of [`SWEEPS`] for a sweep that has not completed.
+const ALL: &str = "*";
+
+/// The words of [`SWEEPS`] for a schedule with and without a sweep so far.
+const RAN: &str = "ran";
+const NEW: &str = "new";
+
+/// The last sweep of each kind.
+pub type SweepRecords = BTreeMap<SweepKind, SweepRecord>;
 
 /// Maximum number of stored ids per kind. The last ones are kept.
 const ACCEPTED_MAX: usize = 16;
@@ -160,6 +180,9 @@ pub struct LeaseAnnotations {
     pub garbled: Option<String>,
     /// Approved ids.
     pub accepted: BTreeSet<String>,
+    /// The last sweep of each kind. Empty if the annotation is missing or invalid: sweeps then
+    /// start from the current time.
+    pub sweeps: SweepRecords,
 }
 
 impl LeaseAnnotations {
@@ -182,6 +205,8 @@ impl LeaseAnnotations {
         notes.version = Some(lease.version.clone());
         let accepted = lease.annotations.get(ACCEPTED).map(String::as_str);
         notes.accepted = accepted_ids(accepted).map(str::to_owned).collect();
+        let sweeps = lease.annotations.get(SWEEPS).map(|text| parse_sweeps(text));
+        notes.sweeps = sweeps.unwrap_or_default();
         for (key, text) in &lease.annotations {
             let pool = match key.strip_prefix(PAUSE_POOL) {
                 Some(pool) => Some(PoolName::from(pool)),
@@ -256,6 +281,54 @@ fn disrupted_nodes(annotations: &Labels) -> Result<Option<DisruptedNodes>, Disru
         }
     }
     Ok(all)
+}
+
+/// The value of [`SWEEPS`].
+pub fn sweeps_text(records: &SweepRecords) -> String {
+    let mut text = VERSION.to_owned();
+    for (kind, record) in records {
+        let (kind, second) = (kind.as_str(), record.done_until.as_second());
+        let ran = if record.ran { RAN } else { NEW };
+        text += &format!(";{kind} {second} {} {ran}", record.schedule);
+        match &record.scope {
+            SweepScope::None => {}
+            SweepScope::All => text += &format!(" {ALL}"),
+            SweepScope::Claims(claims) => {
+                let words = claims.iter().filter(|claim| is_word(claim.as_str()));
+                let stored = words.take(SWEPT_CLAIMS_MAX);
+                text.extend(stored.map(|claim| format!(" {claim}")));
+            }
+        }
+    }
+    text
+}
+
+/// Returns whether a claim id can be stored in a list. Ids are read from tags.
+fn is_word(id: &str) -> bool {
+    !id.is_empty() && id != ALL && !id.contains([' ', ';'])
+}
+
+/// Reads the value of [`SWEEPS`]. Records that are invalid, or of kinds that this version does not
+/// know, are skipped.
+fn parse_sweeps(text: &str) -> SweepRecords {
+    let mut parts = text.trim_end_matches(';').split(';');
+    if parts.next() != Some(VERSION) {
+        return SweepRecords::new();
+    }
+    let record = |part: &str| {
+        let mut fields = part.split(' ');
+        let kind = SweepKind::parse(fields.next()?)?;
+        let done_until = Timestamp::from_second(fields.next()?.parse().ok()?).ok()?;
+        let (schedule, ran) = (fields.next()?.to_owned(), fields.next()? == RAN);
+        let claims: Vec<&str> = fields.take(SWEPT_CLAIMS_MAX).collect();
+        let scope = match claims.as_slice() {
+            [] => SweepScope::None,
+            [word] if *word == ALL => SweepScope::All,
+            claims => SweepScope::Claims(claims.iter().map(|id| ClaimId::from(*id)).collect()),
+        };
+        Some((kind, SweepRecord { done_until, schedule, ran, scope }))
+    };
+    parts.filter_map(record).collect()
 }
 
 /// The disrupted nodes by claim.

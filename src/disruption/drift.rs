@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::catalog::Catalog;
 use crate::catalog::node_class::ClassCatalog;
 use crate::disruption::budgets::Budgets;
-use crate::disruption::eligibility::{pool_independent_verdict, retaining_verdict};
+use crate::disruption::eligibility::{pool_independent_verdict, retaining_verdict, sweep_verdict};
 use crate::disruption::instance_drift::{InstanceDrift, first_difference};
 use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::model::cluster::{Cluster, RemovedPools};
@@ -211,7 +211,9 @@ pub fn select_drifted<'a>(
             Some(_) => retaining_verdict(candidate, pool, Reason::Drifted, now),
             None => pool_independent_verdict(candidate, Reason::Drifted),
         });
-        let against = against.or_else(|| rooms.verdict_against(disruption_view, candidate));
+        let against = against
+            .or_else(|| sweep_verdict(disruption_view, candidate, Reason::Drifted, now))
+            .or_else(|| rooms.verdict_against(disruption_view, candidate));
         match against.map_or_else(|| budgets.try_acquire(candidate, Reason::Drifted), Err) {
             Ok(()) => {
                 rooms.use_one(candidate);

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use crate::disruption::verdict::Verdict;
 use crate::model::id::NodeName;
 use crate::model::pool::{Disruption, Pool, Reason};
+use crate::model::sweep::SweepKind;
 use crate::state::candidates::{Candidate, DisruptionView};
 use crate::state::what_if::WhatIf;
 
@@ -22,6 +23,25 @@ pub fn retaining_verdict(
     };
     pool_independent_verdict(candidate, reason)
         .or_else(|| min_age_verdict(candidate, pool, now).filter(|_| reason != Reason::Expired))
+}
+
+/// Returns the verdict that keeps a node until the next sweep for this reason.
+pub fn sweep_verdict(
+    disruption_view: &DisruptionView<'_>,
+    candidate: &Candidate<'_>,
+    reason: Reason,
+    now: Timestamp,
+) -> Option<Verdict> {
+    let sweep = SweepKind::that_delays(reason)?;
+    let sweeps = disruption_view.sweeps?;
+    let claim = candidate.claim.map(|claim| &claim.record.id);
+    if !disruption_view.cluster.sweeps.contains_key(&sweep)
+        || sweeps.permits(sweep, claim, &candidate.pool)
+    {
+        return None;
+    }
+    let next = sweeps.get(sweep).and_then(|progress| progress.next());
+    Some(Verdict::AwaitsSweep { sweep, at: next.filter(|at| *at > now) })
 }
 
 /// Returns the verdict that keeps a node regardless of the settings of its pool, which may no

@@ -5,7 +5,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::budgets::Budgets;
-use crate::disruption::eligibility::retaining_verdict;
+use crate::disruption::eligibility::{retaining_verdict, sweep_verdict};
 use crate::disruption::verdict::RetainedNode;
 use crate::model::claim::ClaimRecord;
 use crate::model::labels::CLAIM;
@@ -74,6 +74,7 @@ pub fn select_expired<'a>(
         }
         let pool = disruption_view.cluster.pool(candidate.pool.as_str());
         match retaining_verdict(candidate, pool, Reason::Expired, now)
+            .or_else(|| sweep_verdict(disruption_view, candidate, Reason::Expired, now))
             .map_or_else(|| budgets.try_acquire(candidate, Reason::Expired), Err)
         {
             Ok(()) => leave.push(candidate),

@@ -9,6 +9,7 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
 use crate::model::named_enum::named_enum;
 use crate::model::pool::{Rate, Reason};
+use crate::model::sweep::SweepKind;
 use crate::state::candidates::{Candidate, NodeHealth, PendingApproval};
 use crate::state::disruption_blockers::DisruptionBlocker;
 
@@ -200,6 +201,14 @@ pub enum Verdict {
     /// The Lease of the cluster cannot be read, so it is unknown whether disruption is allowed.
     #[error("{0}")]
     LeaseUnreadable(String),
+    /// Its cluster has scheduled sweeps for the reason, and none has found the node yet.
+    #[error(fmt = write_awaits_sweep)]
+    AwaitsSweep {
+        /// The kind of sweep.
+        sweep: SweepKind,
+        /// When it runs next. `None` if that is not known.
+        at: Option<Timestamp>,
+    },
     /// No maintenance window allows disruption now.
     #[error(fmt = write_window)]
     Window {
@@ -236,15 +245,21 @@ impl Verdict {
             Self::Blocked(why) => why.ends_at(),
             Self::Paused { until, .. } => *until,
             Self::Window { opens } | Self::Budget { opens, .. } => *opens,
+            Self::AwaitsSweep { at, .. } => *at,
             _ => None,
         }
     }
 
-    /// Returns whether the cause is not the node itself: a budget, a pause or a maintenance window.
+    /// Returns whether the cause is not the node itself: a budget, a pause, a maintenance window or
+    /// the schedule of sweeps.
     pub fn is_safeguard(&self) -> bool {
         matches!(
             self,
-            Self::Paused { .. } | Self::Window { .. } | Self::Budget { .. } | Self::CoolDown { .. }
+            Self::Paused { .. }
+                | Self::AwaitsSweep { .. }
+                | Self::Window { .. }
+                | Self::Budget { .. }
+                | Self::CoolDown { .. }
         )
     }
 
@@ -311,6 +326,7 @@ impl Verdict {
             Self::CoolDown { .. } => "cool_down",
             Self::Paused { .. } => "paused",
             Self::LeaseUnreadable(_) => "lease_unreadable",
+            Self::AwaitsSweep { .. } => "awaits_sweep",
             Self::Window { .. } => "window",
             Self::TooMany => "too_many",
             Self::Limits => "limits",
@@ -349,6 +365,15 @@ fn write_window(opens: &Option<Timestamp>, f: &mut fmt::Formatter<'_>) -> fmt::R
         Some(opens) => write!(f, "outside maintenance windows until {opens}"),
         None => f.write_str("no maintenance window ever allows this reason"),
     }
+}
+
+fn write_awaits_sweep(
+    sweep: &SweepKind,
+    at: &Option<Timestamp>,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    write!(f, "waits for the next {} sweep", sweep.as_str())?;
+    at.map_or(Ok(()), |at| write!(f, " at {at}"))
 }
 
 fn write_budget(

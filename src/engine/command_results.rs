@@ -18,6 +18,7 @@ use crate::engine::in_flight::{ClaimStep, CommandPurpose};
 use crate::engine::in_place_update;
 use crate::engine::lease_annotations;
 use crate::engine::report::Report;
+use crate::engine::sweeps;
 use crate::engine::sync;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeClassName};
@@ -83,6 +84,7 @@ impl Engine {
                 result,
                 now,
             ),
+            CommandPurpose::RecordSweeps => sweeps::on_sweeps_recorded(cx, lease, result, now),
             CommandPurpose::Tag(claims, tags) => {
                 in_place_update::on_tag_result(cx, &claims, &tags, &result, now)
             }

@@ -17,6 +17,7 @@ use crate::engine::lease_annotations::LeaseSync;
 use crate::engine::provisioning;
 use crate::engine::provisioning::Provisioning;
 use crate::engine::report::Report;
+use crate::engine::sweeps;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, PodKey};
 use crate::model::pool::Reason;
@@ -52,6 +53,12 @@ impl ConsolidationSchedule {
     pub(super) fn mark_changed(&mut self, now: Timestamp) {
         let first = self.stirred.map_or(now, |(first, _)| first.min(now));
         self.stirred = Some((first, now));
+    }
+
+    /// Records that a sweep has started: earlier runs that found nothing are ignored.
+    pub(super) fn mark_swept(&mut self, now: Timestamp) {
+        self.vain = 0;
+        self.mark_changed(now);
     }
 
     /// Records that a pod has left its node.
@@ -226,9 +233,11 @@ pub(super) fn consolidate(
         return;
     }
     consolidation.update_backoffs(cx, now);
+    cx.state.sweeps.expire_requests(now);
     let mut plan = plan::consolidate(&cx.state.disruption_view(now), &cx.state.what_if(now), now);
     provisioning::report_blocked_disruptions(cx, lease, &plan, true);
     provisioning.report_eligible(cx, &plan, &[Reason::Underutilized]);
+    sweeps::record_consolidation_result(cx, &plan, now);
     let braked = plan.kept.iter().filter(|node| node.verdict.is_safeguard());
     let opens = braked.filter_map(|node| node.verdict.ends_at());
     let opens = opens.chain(cx.state.next_available_at(now));

@@ -15,10 +15,12 @@ use crate::engine::placements::Placements;
 use crate::engine::report::Report;
 use crate::engine::safeguard_state::Safeguards;
 use crate::engine::static_pools::StaticSchedule;
+use crate::engine::sweep_result::SweepRun;
 use crate::engine::sync_state::{SyncPhase, SyncState};
 use crate::engine::wave_queue::Waves;
 use crate::model::cluster::ManagementMode;
 use crate::model::id::ClaimId;
+use crate::model::sweep::SweepKind;
 use crate::provider::FailureKind;
 use crate::state::State;
 
@@ -54,6 +56,8 @@ pub(super) struct Context {
     pub(super) static_schedule: StaticSchedule,
     /// Limits on changes and on terminations without a drain.
     pub(super) safeguards: Safeguards,
+    /// Results of requested sweeps.
+    pub(super) sweep_runs: BTreeMap<SweepKind, SweepRun>,
     /// True if anything has happened since the last full pass.
     pub(super) changed: bool,
 }
@@ -72,6 +76,7 @@ impl Context {
             batcher: PodBatcher::default(),
             static_schedule: StaticSchedule::default(),
             safeguards: Safeguards::default(),
+            sweep_runs: BTreeMap::new(),
             changed: true,
         }
     }

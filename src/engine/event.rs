@@ -13,6 +13,7 @@ use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{InstanceId, NodeClassName, ObjectKey};
 use crate::model::instance::UnavailableKey;
+use crate::model::sweep::SweepRequest;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::provider::{CommandResult, Interruption, OfferingRefusal};
 
@@ -21,6 +22,9 @@ use crate::provider::{CommandResult, Interruption, OfferingRefusal};
 pub enum Event {
     /// The time that `poll_timeout` returned is reached.
     Timeout,
+    /// The regular full pass is requested. The same as `Timeout` if the last full pass was less
+    /// than nine minutes ago.
+    RegularPass,
     /// The configuration has changed.
     ConfigChanged(Arc<Cluster>),
     /// Instance types or prices have changed.
@@ -58,4 +62,6 @@ pub enum Event {
     /// The clock of this host differs too much from a remote clock. `None` if the difference is no
     /// longer too large.
     ClockSkewed(Option<ClockSkew>),
+    /// A user requests a sweep now.
+    SweepRequested(SweepRequest),
 }

@@ -60,6 +60,8 @@ pub(super) enum CommandPurpose {
     BufferStatus(Box<BufferPatch>),
     /// The update of the Lease that records these disruptions.
     NoteLetGo(Vec<ClaimId>),
+    /// The update of the Lease that records the last sweeps.
+    RecordSweeps,
 }
 
 /// A command without an answer.

@@ -43,6 +43,8 @@ pub(super) struct LeaseSync {
     /// True if the Lease must be read before the next write, because it may have changed.
     stale: bool,
     retry: Backoff,
+    /// The next attempt to record the sweeps.
+    sweeps_retry: Backoff,
     /// Pauses as last reported, and invalid annotations.
     paused: BTreeSet<Option<PoolName>>,
     garbled: Option<String>,
@@ -95,6 +97,55 @@ impl LeaseSync {
         }
         self.busy = true;
         cx.outbox.queue_command(Command::ReadLease, CommandPurpose::ReadLease, now);
+    }
+
+    /// Returns whether a write may be queued: none is in flight, and the last read is current.
+    pub(super) fn may_write(&self) -> bool {
+        !self.busy && !self.stale
+    }
+
+    /// Returns whether the record of sweeps may be written now. Otherwise the engine is woken.
+    pub(super) fn may_record_sweeps(&mut self, cx: &mut Context, now: Timestamp) -> bool {
+        let next = self.sweeps_retry.next_attempt();
+        !cx.outbox.waits_until(next, "record the sweeps on the Lease", now) && self.may_write()
+    }
+
+    /// Records whether the record of sweeps was written. It is repeated at growing intervals.
+    pub(super) fn on_sweeps_recorded(&mut self, cx: &mut Context, written: bool, now: Timestamp) {
+        if written {
+            self.sweeps_retry = Backoff::default();
+        } else {
+            self.sweeps_retry.record_failure(now, &mut cx.rng);
+        }
+    }
+
+    /// Records that a write is queued.
+    pub(super) fn begin_write(&mut self) {
+        self.busy = true;
+    }
+
+    /// Handles the result of a write. Returns whether it was written. After a failure the Lease is
+    /// read first, because it may have changed.
+    pub(super) fn on_written(
+        &mut self,
+        cx: &mut Context,
+        result: CommandResult,
+        now: Timestamp,
+    ) -> bool {
+        self.busy = false;
+        match result {
+            CommandResult::Lease(Some(lease)) => {
+                self.retry = Backoff::default();
+                self.apply_lease(cx, Some(&lease), now);
+                return true;
+            }
+            CommandResult::Failed { .. } => {
+                self.stale = true;
+                self.retry.record_failure(now, &mut cx.rng);
+            }
+            _ => self.stale = true,
+        }
+        false
     }
 
     /// Records the content of the Lease, or why it is unknown.
@@ -187,7 +238,7 @@ pub(super) fn record_disruptions(
     if more.is_empty() {
         return;
     }
-    if lease.busy || lease.stale {
+    if !lease.may_write() {
         // The next pass must be a full one even if the result changes nothing.
         cx.changed = true;
         return;
@@ -201,7 +252,7 @@ pub(super) fn record_disruptions(
         }
         return;
     };
-    lease.busy = true;
+    lease.begin_write();
     let patch = LeasePatch {
         version: cx.state.notes.version.clone(),
         annotations: vec![
@@ -262,32 +313,28 @@ pub(super) fn on_disruptions_recorded(
     result: CommandResult,
     now: Timestamp,
 ) {
-    lease_sync.busy = false;
-    match result {
-        CommandResult::Lease(Some(lease)) => {
-            lease_sync.retry = Backoff::default();
-            lease_sync.apply_lease(cx, Some(&lease), now);
-            for id in claims {
-                let kept = cx.state.notes.let_go.contains_key(id);
-                if let Some(progress) = cx.progress.get_mut(id).filter(|_| kept)
-                    && matches!(progress.drain.clearance, Clearance::Recording { .. })
-                {
-                    progress.drain.clearance = Clearance::Cleared;
-                }
+    let refused = match &result {
+        CommandResult::Failed { kind: FailureKind::Denied | FailureKind::Invalid, text } => {
+            Some(text.clone())
+        }
+        _ => None,
+    };
+    if lease_sync.on_written(cx, result, now) {
+        for id in claims {
+            let kept = cx.state.notes.let_go.contains_key(id);
+            if let Some(progress) = cx.progress.get_mut(id).filter(|_| kept)
+                && matches!(progress.drain.clearance, Clearance::Recording { .. })
+            {
+                progress.drain.clearance = Clearance::Cleared;
             }
         }
-        CommandResult::Failed { kind, text } => {
-            lease_sync.stale = true;
-            lease_sync.retry.record_failure(now, &mut cx.rng);
-            if matches!(kind, FailureKind::Denied | FailureKind::Invalid) {
-                for id in claims {
-                    let why = format!("the disruption could not be recorded: {text}");
-                    if awaits_record(cx, id) {
-                        cancellation::cancel_drain(cx, consolidation, id, why, now);
-                    }
-                }
-            }
+    }
+    for id in claims {
+        if let Some(text) = &refused
+            && awaits_record(cx, id)
+        {
+            let why = format!("the disruption could not be recorded: {text}");
+            cancellation::cancel_drain(cx, consolidation, id, why, now);
         }
-        _ => lease_sync.stale = true,
     }
 }

@@ -18,6 +18,7 @@ use crate::engine::lease_annotations::LeaseSync;
 use crate::engine::registration_backoff;
 use crate::engine::report::Report;
 use crate::engine::safeguards;
+use crate::engine::sweeps;
 use crate::engine::sync;
 use crate::model::buffer::buffer_of;
 use crate::model::claim::{ClaimPhase, ClaimRecord};
@@ -32,8 +33,9 @@ use crate::state::disruption_blockers::InvalidInput;
 use crate::state::node_claims::NodeClaim;
 use crate::state::nominations::NOMINATED;
 use crate::state::snapshot::NodeRef;
+use crate::state::sweeps::DueSweeps;
 
-/// Plans for pending pods, static pools and sweeps.
+/// Plans for pending pods and static pools, and checks of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Provisioning {
     pub(super) rejections: BTreeMap<PodKey, Arc<[PoolRejection]>>,
@@ -44,21 +46,28 @@ pub(super) struct Provisioning {
     /// Number of nodes eligible for disruption by reason, before budgets, pauses and windows.
     pub(super) eligible: BTreeMap<Reason, usize>,
     /// Number of nodes of each pool that its budgets count, and how many of them are disrupted, at
-    /// the last sweep.
+    /// the last check.
     pub(super) budget_counts: BTreeMap<PoolName, (usize, usize)>,
-    /// When the next sweep of nodes is allowed, and when it is due if something has changed since
-    /// the last one.
-    pub(super) next_sweep: Option<Timestamp>,
-    pub(super) sweep_due: Option<Timestamp>,
+    /// When the next check of all nodes is allowed, and when it is due if something has changed
+    /// since the last one.
+    pub(super) next_check: Option<Timestamp>,
+    pub(super) check_due: Option<Timestamp>,
     pub(super) observed_leaving: BTreeSet<ClaimId>,
     /// When the next full pass is due if no event arrives before.
     pub(super) full_pass_due: Option<Timestamp>,
+    /// When the last full pass ran.
+    pub(super) last_full_pass: Option<Timestamp>,
 }
 
-/// Minimum interval between two sweeps.
-const SWEEP_APART: SignedDuration = SignedDuration::from_secs(1);
+/// Minimum interval between two checks of all nodes.
+const CHECK_APART: SignedDuration = SignedDuration::from_secs(1);
 
 impl Provisioning {
+    /// Returns whether the last check of all nodes is too recent for another one.
+    pub(super) fn check_is_too_early(&self, cx: &Context, now: Timestamp) -> bool {
+        !cx.state.ledger.claims.is_empty() && self.next_check.is_some_and(|at| at > now)
+    }
+
     /// In observe mode, reports once that a node would be disrupted.
     pub(super) fn report_possible_disruption(
         &mut self,
@@ -278,20 +287,22 @@ pub(super) fn disrupt_due_nodes(
     consolidation: &mut Consolidation,
     lease: &mut LeaseSync,
     interruptions: &Interruptions,
+    due_sweeps: &DueSweeps,
     now: Timestamp,
 ) {
-    provisioning.sweep_due = None;
-    if cx.state.ledger.claims.is_empty() {
+    provisioning.check_due = None;
+    if due_sweeps.is_empty() && provisioning.check_is_too_early(cx, now) {
+        provisioning.check_due = provisioning.next_check;
         return;
     }
-    if provisioning.next_sweep.is_some_and(|at| at > now) {
-        provisioning.sweep_due = provisioning.next_sweep;
+    if cx.state.ledger.claims.is_empty() && due_sweeps.is_empty() {
         return;
     }
-    provisioning.next_sweep = now.checked_add(SWEEP_APART).ok();
+    provisioning.next_check = now.checked_add(CHECK_APART).ok();
     safeguards::check_changed_configuration(cx, now);
     let disruption_view = cx.state.disruption_view(now);
     let mut plan = plan::select_disruptions(&disruption_view, now);
+    let evaluated = sweeps::evaluated_claims(&disruption_view, &plan);
     provisioning.budget_counts = std::mem::take(&mut plan.budget_counts);
     let reported = std::mem::replace(&mut provisioning.invalid_inputs, disruption_view.misreads);
     let news = provisioning.invalid_inputs.difference(&reported).cloned();
@@ -316,8 +327,9 @@ pub(super) fn disrupt_due_nodes(
     }
     cx.outbox.wake_at(next_expiry(cx, now), "a node has expired");
     report_blocked_disruptions(cx, lease, &plan, false);
+    sweeps::record_checked_nodes(cx, due_sweeps, &evaluated, &plan, now);
     provisioning.report_eligible(cx, &plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
-    provisioning.retained_nodes.record_sweep(&mut plan);
+    provisioning.retained_nodes.record_check(&mut plan);
     for claim in plan.cancel {
         drain::disrupt_node(cx, interruptions, &claim, Reason::Surplus, now);
     }
@@ -493,14 +505,14 @@ fn cheapest_offering(claim: &NewNodeClaim) -> Option<&(OfferingKey, Price)> {
 /// Nodes that the last checks kept, with their verdicts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RetainedNodes {
-    pub(super) swept: Vec<RetainedNode>,
+    pub(super) checked: Vec<RetainedNode>,
     pub(super) weighed: Vec<RetainedNode>,
 }
 
 impl RetainedNodes {
-    /// Records the result of a sweep.
-    pub(crate) fn record_sweep(&mut self, plan: &mut Plan) {
-        self.swept = std::mem::take(&mut plan.kept);
+    /// Records the result of a check of all nodes.
+    pub(crate) fn record_check(&mut self, plan: &mut Plan) {
+        self.checked = std::mem::take(&mut plan.kept);
     }
 
     /// Records the result of consolidation.
@@ -511,7 +523,7 @@ impl RetainedNodes {
     /// Returns the most informative entry of each node. Expired entries are ignored.
     pub(super) fn by_node(&self, now: Timestamp) -> BTreeMap<&NodeName, &RetainedNode> {
         let mut by_node: BTreeMap<&NodeName, &RetainedNode> = BTreeMap::new();
-        let entries = self.swept.iter().chain(&self.weighed);
+        let entries = self.checked.iter().chain(&self.weighed);
         for kept in entries.filter(|kept| kept.verdict.ends_at().is_none_or(|at| at > now)) {
             let known = by_node.entry(&kept.node).or_insert(kept);
             if closeness_rank(kept) < closeness_rank(known) {

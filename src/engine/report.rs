@@ -16,6 +16,7 @@ use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, TypeName, Zone};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::pool::Reason;
+use crate::model::sweep::SweepKind;
 use crate::provider::{FailureKind, Interruption, OfferingRefusal};
 use crate::scheduling::UnschedulablePod;
 use crate::scheduling::static_pools::{Shortfall, StaticDemand};
@@ -23,6 +24,7 @@ use crate::state::candidates::{NodeHealth, PendingApproval};
 use crate::state::cluster_identity::{HeldEnds, Mismatch};
 use crate::state::disruption_blockers::InvalidInput;
 use crate::state::drain_blockers::DrainBlocker;
+use crate::state::sweeps::SweepResult;
 
 /// A report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -309,6 +311,22 @@ pub enum Report {
         reason: Reason,
         /// The blocker.
         why: String,
+    },
+    /// A scheduled sweep did not run, because no host could run it in time.
+    SweepSkipped {
+        /// Its kind.
+        sweep: SweepKind,
+        /// The occurrence of its schedule.
+        at: Timestamp,
+    },
+    /// A scheduled sweep has run.
+    Swept {
+        /// Its kind.
+        sweep: SweepKind,
+        /// The occurrence of its schedule.
+        at: Timestamp,
+        /// What it found.
+        result: SweepResult,
     },
     /// Pods or volumes block the drain of a node. Repeated with doubled intervals.
     DrainHeld {

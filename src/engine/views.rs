@@ -6,5 +6,7 @@ pub mod status;
 pub mod inventory;
 // Values that metrics show and no report contains.
 pub mod measures;
+// Results and dry runs of requested sweeps.
+pub mod swept_nodes;
 // Reports as Kubernetes Events.
 pub mod kube_events;

@@ -1,6 +1,6 @@
 //! Cluster settings: API access, providers, safeguards and scheduling.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use jiff::SignedDuration;
@@ -15,6 +15,7 @@ use crate::model::node_class::NodeClass;
 use crate::model::overlay::Overlay;
 use crate::model::pool::{BudgetNodes, ClusterDisruption, Limits, Pool};
 use crate::model::proxy::Proxy;
+use crate::model::sweep::{SweepKind, SweepSchedule};
 use crate::model::watched_object::ObjectKind;
 
 named_enum! {
@@ -335,6 +336,8 @@ pub struct Cluster {
     pub limits: Limits,
     /// When and how many of its nodes are voluntarily disrupted.
     pub disruption: ClusterDisruption,
+    /// Schedules of sweeps. Without a schedule, nodes are disrupted as soon as they are due.
+    pub sweeps: BTreeMap<SweepKind, SweepSchedule>,
     /// Overrides of catalog prices and capacities, in the order in which they are applied.
     pub overlays: Vec<Overlay>,
     /// Buffers, by name.

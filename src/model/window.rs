@@ -1,49 +1,27 @@
 //! Time windows: a five-field cron schedule with a duration, in a time zone.
 
-use std::str::FromStr;
-
-use croner::Cron;
-use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
-/// Why a schedule is invalid.
+use crate::model::cron_schedule::{CronSchedule, ScheduleError};
+
+/// Why a window is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WindowError {
-    /// The cron expression does not follow the five-field grammar.
-    #[error("{expression:?} is not a cron expression of five fields: {why}")]
-    Cron {
-        /// The expression.
-        expression: String,
-        /// The error.
-        why: String,
-    },
-    /// The time zone does not exist.
-    #[error("no time zone is named {0:?}; write an IANA name such as Europe/Berlin")]
-    TimeZone(String),
+    /// Its schedule is invalid.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     /// The duration is not between one minute and 31 days.
     #[error("a window lasts from 1m to 744h")]
     Duration,
 }
 
 /// A recurring window of time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    expression: String,
-    cron: Box<Cron>,
+    schedule: CronSchedule,
     duration: SignedDuration,
-    zone: TimeZone,
 }
-
-impl PartialEq for Window {
-    fn eq(&self, other: &Self) -> bool {
-        self.expression == other.expression
-            && self.duration == other.duration
-            && self.zone == other.zone
-    }
-}
-
-impl Eq for Window {}
 
 /// Maximum duration of a window. For more than a month, the schedule should be inverted.
 const DURATION_MAX: SignedDuration = SignedDuration::from_hours(744);
@@ -51,30 +29,6 @@ const DURATION_MAX: SignedDuration = SignedDuration::from_hours(744);
 /// A window that changes this often without closing is treated as always open: one opening per
 /// minute for half a day.
 const CHANGES_MAX: usize = 1440;
-
-/// Returns whether a part of a field is valid in every implementation of cron. Some implementations
-/// define `L`, `W`, `#`, `?` and `+`, each with a different meaning, so these are rejected.
-fn is_posix(part: &str) -> bool {
-    let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let is_name = part.len() == 3 && part.bytes().all(|byte| byte.is_ascii_alphabetic());
-    part == "*" || is_number || is_name
-}
-
-fn parse_cron(expression: &str) -> Result<Cron, WindowError> {
-    let invalid = |why| WindowError::Cron { expression: expression.to_owned(), why };
-    if !expression.starts_with('@') && expression.split_whitespace().count() != 5 {
-        let why = "wants minute, hour, day of month, month, day of week";
-        return Err(invalid(why.to_owned()));
-    }
-    let mut fields = expression.split_whitespace();
-    let unsupported =
-        fields.find(|field| !field.starts_with('@') && !field.split([',', '-', '/']).all(is_posix));
-    if let Some(field) = unsupported {
-        let why = format!("{field:?} is not made of numbers, names, `*`, `,`, `-` and `/`");
-        return Err(invalid(why));
-    }
-    Cron::from_str(expression).map_err(|error| invalid(error.to_string()))
-}
 
 impl Window {
     /// Creates a window that opens at each time of a cron expression (five fields, or a shortcut
@@ -84,12 +38,15 @@ impl Window {
         duration: SignedDuration,
         zone: &str,
     ) -> Result<Self, WindowError> {
-        let zone = TimeZone::get(zone).map_err(|_| WindowError::TimeZone(zone.to_owned()))?;
-        if duration < SignedDuration::from_mins(1) || duration > DURATION_MAX {
-            return Err(WindowError::Duration);
-        }
-        let cron = parse_cron(expression)?;
-        Ok(Self { expression: expression.to_owned(), cron: Box::new(cron), duration, zone })
+        let schedule = CronSchedule::new(expression, zone)?;
+        Self::with_schedule(schedule, duration).ok_or(WindowError::Duration)
+    }
+
+    /// Creates a window that opens at each occurrence of a schedule. `None` if the duration is not
+    /// between one minute and 31 days.
+    pub fn with_schedule(schedule: CronSchedule, duration: SignedDuration) -> Option<Self> {
+        let is_valid = duration >= SignedDuration::from_mins(1) && duration <= DURATION_MAX;
+        is_valid.then_some(Self { schedule, duration })
     }
 
     /// Returns whether the window is open at `now`. Karpenter's rule: the first opening after `now
@@ -103,8 +60,7 @@ impl Window {
 
     /// When the window next opens after `from`.
     pub fn next_after(&self, from: Timestamp) -> Option<Timestamp> {
-        let zoned = from.to_zoned(self.zone.clone());
-        self.cron.find_next_occurrence(&zoned, false).ok().map(|next| next.timestamp())
+        self.schedule.next_after(from)
     }
 
     /// The next time after `now` at which the window may open or close.
@@ -130,7 +86,7 @@ impl Window {
 
     /// The cron expression as written.
     pub fn expression(&self) -> &str {
-        &self.expression
+        self.schedule.expression()
     }
 
     /// How long the window stays open.
@@ -140,7 +96,7 @@ impl Window {
 
     /// Name of its time zone.
     pub fn zone(&self) -> &str {
-        self.zone.iana_name().unwrap_or("UTC")
+        self.schedule.zone()
     }
 }
 

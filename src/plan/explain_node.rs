@@ -1,5 +1,6 @@
 //! Explains one node: its verdict for each disruption reason, and the blockers of each pod.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use jiff::Timestamp;
@@ -14,11 +15,13 @@ use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::{Pool, Reason};
+use crate::model::sweep::SweepKind;
 use crate::plan::names::{closest_names, name_distance};
 use crate::plan::{Plan, full_plan, render};
 use crate::scheduling::rejection::bounded_text;
 use crate::state::State;
 use crate::state::disruption_blockers::{DisruptionBlocker, InvalidInput, PodBlocker};
+use crate::state::sweeps::scheduled_sweeps;
 
 /// Disruption reasons in evaluation order.
 pub(super) const REASONS: [Reason; 6] = [
@@ -62,6 +65,8 @@ pub struct ExplainedNode<'s> {
 pub enum ReasonOutcome {
     /// The node would be disrupted now.
     Leaves,
+    /// The node is due, and waits for the next sweep at this time, unless the last sweep found it.
+    Sweep(SweepKind, Timestamp),
     /// The node is kept because of this verdict.
     Kept(Verdict),
     /// The node becomes due at this time.
@@ -88,19 +93,22 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     let pool = state.cluster.pool(node.labels.get(POOL).map_or("", String::as_str));
     let expires = candidate.and_then(|candidate| candidate_expiry(candidate, pool?));
     let plan = full_plan(state, now);
+    let claim = candidate.and_then(|candidate| candidate.claim);
+    let is_overdue = claim.is_some_and(|claim| claim.record.is_overdue(now));
+    let sweeps = scheduled_sweeps(&state.cluster, now);
     let is_static = pool.is_some_and(|pool| pool.replicas.is_some());
     let outlooks: Vec<_> = REASONS
         .into_iter()
         .filter(|reason| is_static || *reason != Reason::Surplus)
         .map(|reason| {
             let outcome = match candidate {
-                Some(_) => outcome_for(&plan, &node.name, reason, expires.filter(|at| *at > now)),
+                Some(_) => outcome_for(&plan, &node.name, reason, expires.filter(|at| *at > now))
+                    .or_sweep(reason, &sweeps, is_overdue),
                 None => ReasonOutcome::Kept(no_candidate_verdict(state, node, pool)),
             };
             (reason, outcome)
         })
         .collect();
-    let claim = candidate.and_then(|candidate| candidate.claim);
     let blockers: Vec<DisruptionBlocker> = state.disruption_blockers(node, claim, now).collect();
     let pods = state.objects.pods_on(name).map(|pod| {
         let of_pod = blockers.iter().find_map(|blocker| match blocker {
@@ -177,10 +185,27 @@ pub(super) fn similar_names<'n>(names: impl Iterator<Item = &'n str>, name: &str
 }
 
 impl ReasonOutcome {
+    /// Returns that a due node waits for a sweep, if sweeps for this reason have a schedule.
+    /// A node beyond its maximum age does not wait.
+    fn or_sweep(
+        self,
+        reason: Reason,
+        sweeps: &BTreeMap<SweepKind, Timestamp>,
+        is_overdue: bool,
+    ) -> Self {
+        let waits = SweepKind::that_delays(reason).filter(|_| !is_overdue);
+        let waits = waits.and_then(|kind| Some((kind, *sweeps.get(&kind)?)));
+        match (self, waits) {
+            (Self::Leaves, Some((kind, at))) => Self::Sweep(kind, at),
+            (outcome, _) => outcome,
+        }
+    }
+
     /// The spelling in JSON.
     fn code(&self) -> &'static str {
         match self {
             Self::Leaves => "leaves",
+            Self::Sweep(..) => "awaits_sweep",
             Self::Kept(verdict) => verdict.code(),
             Self::Due(_) => "due",
             Self::Nothing => "nothing",
@@ -190,7 +215,7 @@ impl ReasonOutcome {
     /// Returns when the outcome changes by itself, if known.
     fn changes_at(&self) -> Option<Timestamp> {
         match self {
-            Self::Due(at) => Some(*at),
+            Self::Due(at) | Self::Sweep(_, at) => Some(*at),
             Self::Kept(verdict) => verdict.ends_at(),
             Self::Leaves | Self::Nothing => None,
         }
@@ -208,6 +233,9 @@ impl ReasonOutcome {
     fn outcome_text(&self) -> String {
         match self {
             Self::Leaves => "would be disrupted now".to_owned(),
+            Self::Sweep(kind, at) => {
+                format!("due; the next {} sweep checks it at {at}", kind.as_str())
+            }
             Self::Kept(verdict) => bounded_text(verdict),
             Self::Due(at) => format!("expires at {at}"),
             Self::Nothing => "no".to_owned(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::disruption::verdict::{RetainedNode, Verdict};
@@ -10,6 +11,7 @@ use crate::model::buffer::buffer_of;
 use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
+use crate::model::sweep::SweepKind;
 use crate::plan::names::instance_type_names;
 use crate::plan::render_rejections::{rejection_line, rejections_json};
 use crate::plan::{Plan, PlannedTermination};
@@ -42,6 +44,9 @@ pub struct RenderedPlan<'a> {
     pub missing: Option<&'a str>,
     /// The plan without disruption budgets, if it was computed.
     pub unbudgeted: Option<&'a Plan>,
+    /// When the next sweep of each kind with a schedule runs. Without the daemon, it is not known
+    /// which nodes the last sweep found, so the plan disrupts all due nodes.
+    pub sweeps: BTreeMap<SweepKind, Timestamp>,
 }
 
 impl RenderedPlan<'_> {
@@ -60,6 +65,37 @@ impl RenderedPlan<'_> {
 
     /// Formats the plan as one JSON object.
     pub fn json(&self) -> Value {
+        let mut value = self.json_without_sweeps();
+        if !self.sweeps.is_empty() {
+            let sweeps = self.sweeps.iter().map(|(kind, at)| {
+                let nodes = self.nodes_of_sweep(*kind);
+                json!({ "sweep": kind.as_str(), "next": at.to_string(), "nodes": nodes })
+            });
+            value["sweeps"] = sweeps.collect();
+        }
+        value
+    }
+
+    /// Counts the nodes of the plan that wait for sweeps of a kind.
+    fn nodes_of_sweep(&self, kind: SweepKind) -> usize {
+        let retire = self.plan.retire.iter();
+        retire.filter(|node| SweepKind::of_reason(node.reason) == Some(kind)).count()
+    }
+
+    /// Writes when the next sweeps run and what they would do.
+    fn write_sweeps(&self, out: &mut String) {
+        let sweeps = self.sweeps.iter().filter(|(kind, _)| kind.delays_disruption());
+        for (kind, at) in sweeps {
+            let nodes = self.nodes_of_sweep(*kind);
+            let kind = kind.as_str();
+            let _ = writeln!(
+                out,
+                "  @ {kind} sweep at {at}: would disrupt {nodes} of these nodes, as of now"
+            );
+        }
+    }
+
+    fn json_without_sweeps(&self) -> Value {
         json!({
             "format_version": FORMAT_VERSION,
             "cluster": self.cluster,
@@ -230,6 +266,7 @@ impl RenderedPlan<'_> {
             let surplus = Reason::Surplus.as_str();
             let _ = writeln!(out, "  - terminate claim {claim}: {surplus}");
         }
+        self.write_sweeps(&mut out);
         self.write_kept(&mut out);
         self.write_unplaced(&mut out);
         for shortfall in &self.plan.short {

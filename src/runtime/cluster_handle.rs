@@ -1,11 +1,12 @@
 //! Shared handle to a cluster: status, recent activity, metrics samples, and a channel to its
 //! engine.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::engine::Engine;
@@ -13,6 +14,7 @@ use crate::engine::event::Event;
 use crate::engine::report::description::Description;
 use crate::host::clock::Heartbeat;
 use crate::model::id::ClusterName;
+use crate::model::sweep::SweepKind;
 use crate::runtime::activity_log::{ActivityEntry as Entry, ActivityLog};
 use crate::runtime::cluster_health::ClusterHealth;
 use crate::telemetry::cluster_collector::{self, MetricSample, Sync};
@@ -37,6 +39,15 @@ pub(crate) struct EngineChannel {
     pub(crate) questions: mpsc::Sender<EngineQuery>,
 }
 
+/// When the next sweeps of an engine run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SweepTimes {
+    /// Counts the starts and ends of engines of this cluster.
+    pub(crate) engine: u64,
+    /// The next occurrence of each kind. Empty if no engine runs.
+    pub(crate) next: BTreeMap<SweepKind, Timestamp>,
+}
+
 /// All clusters of this daemon with their status.
 pub(crate) type Clusters = Vec<Arc<ClusterHandle>>;
 
@@ -47,6 +58,7 @@ pub(crate) struct ClusterHandle {
     beat: Heartbeat,
     seen: Mutex<HandleState>,
     timeline: Mutex<ActivityLog>,
+    sweep_times: watch::Sender<SweepTimes>,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +82,13 @@ impl ClusterHandle {
     /// Creates a handle without status.
     pub(crate) fn new(name: ClusterName) -> Self {
         report_metrics::set_ready(&name, false);
-        Self { name, beat: Heartbeat::start(), seen: Mutex::default(), timeline: Mutex::default() }
+        Self {
+            name,
+            beat: Heartbeat::start(),
+            seen: Mutex::default(),
+            timeline: Mutex::default(),
+            sweep_times: watch::Sender::default(),
+        }
     }
 
     fn with_state<T>(&self, with: impl FnOnce(&mut HandleState) -> T) -> T {
@@ -84,7 +102,27 @@ impl ClusterHandle {
         self.with_state(|state| {
             (state.line, state.samples, state.sync) = (engine, Arc::default(), None)
         });
+        self.sweep_times.send_modify(|times| {
+            times.engine += 1;
+            times.next.clear();
+        });
         self.record_activity();
+    }
+
+    /// Sets when the next sweeps run, unless no engine runs the cluster any more.
+    pub(crate) fn set_next_sweeps(&self, next: BTreeMap<SweepKind, Timestamp>) {
+        if self.with_state(|state| state.line.is_some()) {
+            self.sweep_times.send_if_modified(|times| {
+                let is_changed = times.next != next;
+                times.next = next;
+                is_changed
+            });
+        }
+    }
+
+    /// Returns a receiver of the times of the next sweeps.
+    pub(crate) fn sweep_times(&self) -> watch::Receiver<SweepTimes> {
+        self.sweep_times.subscribe()
     }
 
     /// Records that the engine loop is alive.
@@ -180,11 +218,22 @@ impl ClusterHandle {
         is_driven.then(|| self.beat.age())
     }
 
-    /// Wakes the engine of the cluster, in case the timer of the engine is due. A lost or repeated
-    /// call is harmless.
-    pub(crate) fn wake_engine(&self) {
+    /// Sends an event to the engine of the cluster, unless its channel is full. The caller must not
+    /// depend on the event.
+    pub(crate) fn try_send_event(&self, event: Event) {
         if let Some(engine) = self.with_state(|state| state.line.clone()) {
-            drop(engine.events.try_send(Event::Timeout));
+            drop(engine.events.try_send(event));
+        }
+    }
+
+    /// Sends an event to the engine. Returns false if no engine runs.
+    pub(crate) async fn send_event(&self, event: Event) -> bool {
+        let engine = self.with_state(|state| state.line.clone());
+        match engine {
+            Some(engine) => {
+                timeout(ANSWER, engine.events.send(event)).await.is_ok_and(|it| it.is_ok())
+            }
+            None => false,
         }
     }
 

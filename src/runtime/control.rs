@@ -8,6 +8,7 @@ use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -29,6 +30,7 @@ use crate::runtime::cluster_health::ClusterHealth;
 use crate::runtime::clusters::ReloadError;
 use crate::runtime::control_inventory::{Holds, InventoryRequest, ToldInventory};
 use crate::runtime::control_status::{ClusterStatusResponse, StatusResponse};
+use crate::runtime::control_sweep::{self, SweepRequestBody, SweepResponse};
 use crate::runtime::systemd::SdNotify;
 use crate::state::candidates::PendingApproval;
 
@@ -45,6 +47,7 @@ const MODE: u32 = 0o600;
 pub(crate) const STATUS: &str = "/v1/status";
 pub(crate) const INVENTORY: &str = "/v1/inventory";
 pub(crate) const RELOAD: &str = "/v1/reload";
+pub(crate) const SWEEP: &str = "/v1/sweep";
 
 /// Format version of the responses.
 const FORMAT: &str = "1.0";
@@ -84,6 +87,17 @@ struct ControlServer {
     reloads: mpsc::Sender<Reload>,
 }
 
+impl ControlServer {
+    fn find_cluster(&self, name: &str) -> Result<Arc<ClusterHandle>, (StatusCode, String)> {
+        let clusters = self.clusters.borrow();
+        let found = clusters.iter().find(|cluster| cluster.name.as_str() == name);
+        found.cloned().ok_or_else(|| {
+            let why = format!("the daemon has no cluster {:?}", text::bounded_line(name));
+            (StatusCode::NOT_FOUND, why)
+        })
+    }
+}
+
 /// The caller.
 #[derive(Clone, Debug)]
 struct Peer(Option<UCred>);
@@ -109,6 +123,7 @@ pub(crate) async fn start_server(
         .route(STATUS, get(serve_status))
         .route(INVENTORY, post(serve_inventory))
         .route(RELOAD, post(serve_reload))
+        .route(SWEEP, post(serve_sweep))
         .with_state(server)
         .into_make_service_with_connect_info::<Peer>();
     tracing::info!(socket = %path.display(), "serving status and reload");
@@ -162,7 +177,9 @@ async fn cluster_status(cluster: &ClusterHandle) -> ClusterStatusResponse {
         name: cluster.name.to_string(),
         standing: standing.as_str().to_owned(),
         is_well: match standing {
-            ClusterHealth::Ready => status.as_ref().is_some_and(|it| it.held_by.is_none()),
+            ClusterHealth::Ready => status.as_ref().is_some_and(|status| {
+                status.held_by.is_none() && !status.sweeps.iter().any(|sweep| sweep.overdue)
+            }),
             ClusterHealth::Standby => true,
             ClusterHealth::Degraded | ClusterHealth::Unready | ClusterHealth::Ended => false,
         },
@@ -180,13 +197,7 @@ async fn serve_inventory(
         let why = "too many labels or resources requested";
         return Err((StatusCode::BAD_REQUEST, why.to_owned()));
     };
-    let clusters = server.clusters.borrow().clone();
-    let Some(cluster) = clusters.iter().find(|cluster| cluster.name.as_str() == request.cluster)
-    else {
-        let name = text::bounded_line(&request.cluster);
-        let why = format!("the daemon has no cluster {name:?}");
-        return Err((StatusCode::NOT_FOUND, why));
-    };
+    let cluster = server.find_cluster(&request.cluster)?;
     let inventory = cluster.query_engine(move |engine, now| engine.inventory(&wanted, now));
     let inventory = timeout(PATIENCE, inventory).await.ok().flatten();
     Ok(Json(ToldInventory {
@@ -197,6 +208,15 @@ async fn serve_inventory(
         holds: inventory.map(Holds::from),
         timeline: cluster.recent_activity(),
     }))
+}
+
+/// Runs a requested sweep, and returns the nodes that it found.
+async fn serve_sweep(
+    State(server): State<ControlServer>,
+    Json(request): Json<SweepRequestBody>,
+) -> Result<Json<SweepResponse>, (StatusCode, String)> {
+    let cluster = server.find_cluster(&request.cluster)?;
+    control_sweep::run_sweep(&cluster, request, FORMAT).await.map(Json)
 }
 
 /// Returns a message about the nodes that wait for approval, once the engine has evaluated the

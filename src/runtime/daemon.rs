@@ -27,11 +27,11 @@ use crate::runtime::cron::{Cron, CronError};
 use crate::runtime::holder_identity::HolderIdentity;
 use crate::runtime::http_server::AdminError;
 use crate::runtime::systemd::SdNotify;
-use crate::runtime::{control, http_server, systemd};
+use crate::runtime::{cluster_jobs, control, http_server, systemd};
 use crate::telemetry::report_log::LogFilter;
 use crate::telemetry::report_metrics::{self, MetricsError, MetricsRecorder};
 
-/// Schedule on which the daemon wakes every engine, in case the timer of an engine was lost.
+/// Schedule on which the daemon drops old metrics samples and triggers refreshes of AWS data.
 const REMINDER: &str = "0 * * * * *";
 
 /// First retry interval of failed clusters. The interval grows with each failure. A reload waits
@@ -111,7 +111,8 @@ pub(crate) async fn run(
     let manager = SdNotify::default();
     tokio::spawn(manager.clone().monitor_clusters(handles.subscribe()));
     let mut reloads = serve_control_socket(directory, handles.subscribe(), &manager).await;
-    let cron = start_reminders(&handles, metrics).await?;
+    let cron = start_cron(metrics).await?;
+    let cluster_jobs = tokio::spawn(cluster_jobs::keep_jobs(cron.clone(), handles.subscribe()));
     #[cfg(feature = "aws")]
     schedule_refreshes(&cron, cluster_set.region_tasks()).await?;
     let mut wait = AGAIN;
@@ -154,6 +155,7 @@ pub(crate) async fn run(
     // The control socket is closed.
     drop(reloads);
     manager.notify_stopping();
+    cluster_jobs.abort();
     cron.stop().await;
     cluster_set.stop().await;
     tracing::info!("stopped");
@@ -359,20 +361,10 @@ fn log_config_changes(old: &ConfigValues, new: &ConfigValues) {
     }
 }
 
-/// Starts a periodic job that wakes every engine and drops old metrics samples.
-async fn start_reminders(
-    handles: &watch::Sender<Clusters>,
-    metrics: MetricsRecorder,
-) -> Result<Cron, CronError> {
+/// Starts the scheduler with a periodic job that drops old metrics samples.
+async fn start_cron(metrics: MetricsRecorder) -> Result<Cron, CronError> {
     let cron = Cron::start().await?;
-    let clusters = handles.subscribe();
-    cron.schedule_job(REMINDER, move || {
-        for cluster in clusters.borrow().iter() {
-            cluster.wake_engine();
-        }
-        metrics.drop_old_samples();
-    })
-    .await?;
+    cron.schedule_job(REMINDER, move || metrics.drop_old_samples()).await?;
     Ok(cron)
 }
 
@@ -385,4 +377,5 @@ async fn schedule_refreshes(cron: &Cron, regions: Arc<Regions>) -> Result<(), Cr
         tokio::spawn(async move { regions.trigger_reads().await });
     })
     .await
+    .map(drop)
 }

@@ -445,7 +445,7 @@ impl EngineLoop {
                 })
             });
         }
-        let passes = matches!(event, Event::Timeout);
+        let passes = matches!(event, Event::Timeout | Event::RegularPass);
         let mut decides = Span::none();
         if passes {
             self.pass = otlp::pass_span(&self.executor.cluster);
@@ -552,6 +552,7 @@ impl EngineLoop {
             Some(_) => ClusterHealth::Unready,
         };
         self.front.set_health(standing, self.engine.disabled_features());
+        self.front.set_next_sweeps(self.engine.next_sweeps());
         let state = self.engine.state();
         self.front.set_sync(Sync {
             unready_since: self.unready_since,

@@ -88,6 +88,11 @@ pub struct SimCluster {
 }
 
 impl SimCluster {
+    /// The Lease, if it exists.
+    pub fn lease(&self) -> Option<&AnnotatedLease> {
+        self.lease.as_ref()
+    }
+
     /// Creates a cluster without nodes for these workloads.
     pub fn new(workloads: &[Workload], seed: u64) -> Self {
         let mut cluster = Self {

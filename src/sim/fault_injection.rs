@@ -24,6 +24,7 @@ impl World {
                 }
                 self.tally.restarts += 1;
                 self.stop_daemon();
+                self.checker.on_stop(self.now, down);
                 self.set_timer(down, ScheduledEvent::Start);
             }
             ScheduledFault::WatchLost { kind, lasts, cut } => {

@@ -122,7 +122,15 @@ pub struct FaultPlan {
     trips: Rng,
     fates: Rng,
     machines: Rng,
+    ticks: Rng,
 }
+
+/// Wake-ups for sweeps that are lost, repeated or late, each per thousand. All three together are
+/// likely, because a cluster has few sweeps.
+const TICK_FAULTS: u32 = 200;
+
+/// Maximum delay of a wake-up for a sweep.
+const TICK_LATE_MAX: SignedDuration = SignedDuration::from_mins(2);
 
 /// Maximum delay of instance listings. After a start, the engine lists instances twice, 5 s apart.
 /// With a longer delay, both listings could miss instances launched before the restart.
@@ -142,6 +150,7 @@ impl FaultPlan {
             trips: random_stream(seed, "faults/trips"),
             fates: random_stream(seed, "faults/fates"),
             machines: random_stream(seed, "faults/machines"),
+            ticks: random_stream(seed, "faults/ticks"),
         }
     }
 
@@ -204,6 +213,25 @@ impl FaultPlan {
             back = duration_between(rng, ms(10_000), ms(30_000));
         }
         CommandTrip { there: delay_there, back, fate, twice: draw_chance(rng, self.mix.twice) }
+    }
+
+    /// Draws the delays after which a wake-up for a sweep at this time arrives: none if it is lost.
+    pub fn draw_tick(&mut self, at: Timestamp) -> Vec<SignedDuration> {
+        let on_time = SignedDuration::ZERO;
+        if at >= self.until {
+            return vec![on_time];
+        }
+        let rng = &mut self.ticks;
+        if draw_chance(rng, TICK_FAULTS) {
+            return Vec::new();
+        }
+        if draw_chance(rng, TICK_FAULTS) {
+            return vec![on_time, duration_up_to(rng, TICK_LATE_MAX)];
+        }
+        if draw_chance(rng, TICK_FAULTS) {
+            return vec![duration_up_to(rng, TICK_LATE_MAX)];
+        }
+        vec![on_time]
     }
 
     /// Draws whether an external actor removes the taint of a disrupted node, and after which time.

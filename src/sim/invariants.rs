@@ -4,6 +4,8 @@
 mod early_binding;
 // Disruption of nodes.
 pub mod disruption;
+// Scheduled sweeps.
+pub mod sweeps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use crate::sim::cluster::SimCluster;
 use crate::sim::event_queue::time_after;
 use crate::sim::external_changes::ExternalTaintRemovals;
 use crate::sim::invariants::disruption::Leaving;
+use crate::sim::invariants::sweeps::ObservedSweeps;
 
 /// An invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +66,16 @@ pub enum Invariant {
     /// deleted only if they have never run. They do not remain bound for long to a node whose
     /// instance is gone.
     Early,
+    /// With scheduled sweeps, a node is disrupted for a reason only if a sweep ran when the node
+    /// was due, or while a sweep of consolidation lasts.
+    SweepPermit,
+    /// A sweep runs at an occurrence of its schedule, the latest one, with a constant jitter. Only
+    /// with `catch_up`, it runs more than 15 minutes late.
+    SweepTime,
+    /// Each occurrence of a sweep runs at most once.
+    SweepTwice,
+    /// An engine with a complete state and a readable Lease runs or skips every sweep in time.
+    SweepMissed,
     /// At the end, every schedulable pod is bound.
     Unbound,
     /// At the end, no node has been empty for longer than its pool allows.
@@ -161,6 +174,7 @@ pub struct Checker {
     tainted: BTreeMap<NodeName, Timestamp>,
     external_changes: ExternalTaintRemovals,
     leaving: Leaving,
+    sweeps: ObservedSweeps,
     commands: u64,
 }
 

@@ -1,6 +1,9 @@
 //! Draws a scenario from a seed: workloads over two days, pools, shortages, and configuration
 //! changes. At the end, nothing changes anymore.
 
+// Scheduled sweeps.
+pub mod sweeps;
+
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -128,6 +131,8 @@ pub fn draw_scenario(seed: u64, types: &Arc<Catalog>) -> Setup {
         config: Arc::new(cluster),
         catalog: Arc::clone(types),
         reloads,
+        sweeps: Vec::new(),
+        stops: Vec::new(),
     }
 }
 

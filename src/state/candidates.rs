@@ -21,6 +21,7 @@ use crate::state::State;
 use crate::state::disruption_blockers::{DisruptionBlocker, InvalidInput};
 use crate::state::node_claims::NodeClaim;
 use crate::state::pdbs::PdbIndex;
+use crate::state::sweeps::Sweeps;
 
 /// The disruption candidates and ongoing disruptions of one cluster. It is built much more often
 /// than a snapshot, and at a much lower cost.
@@ -34,6 +35,8 @@ pub struct DisruptionView<'a> {
     pub leaving: BTreeMap<PoolName, usize>,
     /// Lease annotations: pauses and recorded disruptions.
     pub notes: &'a LeaseAnnotations,
+    /// The sweeps. `None` in an offline plan, in which no node waits for one.
+    pub sweeps: Option<&'a Sweeps>,
     /// Recorded disruptions, including voluntary ones that are not written to the Lease yet.
     pub let_go: BTreeMap<ClaimId, DisruptionRecord>,
     /// The fleet view, or `None` if the cluster shares nothing.
@@ -206,6 +209,7 @@ impl State {
             candidates,
             leaving,
             notes: &self.notes,
+            sweeps: (!self.offline).then_some(&self.sweeps),
             let_go,
             fleet: self.fleet.as_deref(),
             recent,

@@ -3,6 +3,8 @@
 
 // Instance types and offerings.
 mod offerings;
+// Scheduled sweeps.
+mod sweeps;
 #[cfg(test)]
 mod tests;
 
@@ -159,6 +161,7 @@ pub fn collect_samples<'h>(
     collect_utilization(&mut buffer, state);
     collect_pools(&mut buffer, state);
     collect_budgets(&mut buffer, view);
+    sweeps::add_sweeps(&mut buffer, &view.measures);
     collect_pods(&mut buffer, state, per_node);
     if per_node {
         for node in state.objects.nodes.values() {

@@ -57,6 +57,9 @@ mod measures;
 mod registration_backoff;
 mod upgrading;
 mod consolidation;
+mod sweeps;
+mod requested_sweeps;
+mod regular_pass;
 
 /// An engine whose clock the test advances, and a provider that accepts every command.
 struct Stage {

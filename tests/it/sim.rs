@@ -6,6 +6,7 @@ mod node_deletion;
 mod external_changes;
 mod disruption_invariants;
 mod random_fleets;
+mod random_sweeps;
 mod random_clusters;
 mod scenarios;
 mod scale_down;

@@ -81,6 +81,7 @@ fn plan(state: &State) -> Plan {
 /// The rendered actions of a plan, without its totals.
 fn rendered(plan: &Plan) -> String {
     let shown = RenderedPlan {
+        sweeps: Default::default(),
         cluster: "one",
         plan,
         solve_seconds: 0.0,

@@ -7,7 +7,7 @@ use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::installation::Installation;
 use crate::config::lower::quantities::node_limits;
-use crate::config::lower::schedule::Schedules;
+use crate::config::lower::schedule::{Schedules, sweep_schedules};
 use crate::config::lower::{BlockInstance, check_name, disruption};
 use crate::config::report::{error_at, warning_at};
 use crate::config::source::Span;
@@ -111,6 +111,7 @@ fn lower_cluster(
         tags: section.string_map("tags"),
         limits: node_limits(section),
         disruption: disruption::of_cluster(section, schedules),
+        sweeps: sweep_schedules(&section.blocks("sweep").collect::<Vec<_>>()),
         placement_hints: match section.flag("placement_hints") {
             Some(false) => PlacementHints::Off,
             _ => PlacementHints::On,

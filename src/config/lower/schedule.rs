@@ -1,5 +1,6 @@
 //! Converts schedules, and the inline schedules of budgets, to time windows.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
@@ -9,8 +10,10 @@ use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::report_exclusive;
 use crate::config::report::error_at;
-use crate::config::value::nearest_name;
-use crate::model::window::{Window, WindowError};
+use crate::config::value::{did_you_mean, listed_names, nearest_name};
+use crate::model::cron_schedule::{CronSchedule, ScheduleError};
+use crate::model::sweep::{SweepKind, SweepSchedule};
+use crate::model::window::Window;
 
 /// Windows by the name of their schedule. `None` if it has an error.
 pub(super) type Schedules = BTreeMap<String, Option<Window>>;
@@ -22,6 +25,37 @@ pub(super) fn lower_schedules(reader: &Decoder<'_>) -> Schedules {
         (section.label().to_owned(), window)
     });
     windows.collect()
+}
+
+/// The schedules in the `sweep` blocks of a file or a cluster, by kind.
+pub(super) fn sweep_schedules(
+    sections: &[impl Borrow<DecodedBlock>],
+) -> BTreeMap<SweepKind, SweepSchedule> {
+    let sections = sections.iter().map(Borrow::borrow);
+    sections.filter_map(|section| Some((sweep_kind(section)?, sweep_schedule(section)?))).collect()
+}
+
+/// The kind of a sweep, or an error.
+fn sweep_kind(section: &DecodedBlock) -> Option<SweepKind> {
+    let kind = SweepKind::parse(section.label());
+    if kind.is_none() && !section.label().is_empty() {
+        let detail = format!("There is no sweep of the kind {:?}.", section.label());
+        let names = SweepKind::NAMES;
+        let help = did_you_mean(section.label(), names).or(listed_names(&names));
+        error_at(ProblemCode::InvalidLabel, section.label_span(), detail)
+            .maybe_help(help)
+            .report(section);
+    }
+    kind
+}
+
+fn sweep_schedule(section: &DecodedBlock) -> Option<SweepSchedule> {
+    let zone = section.text("timezone").unwrap_or("UTC");
+    Some(SweepSchedule {
+        schedule: new_schedule(section, "schedule", zone, "occurs")?,
+        jitter: section.duration("jitter").unwrap_or_default(),
+        catch_up: section.flag("catch_up") == Some(true),
+    })
 }
 
 /// The window of a block that has `duration` or `end`, and its cron expression in `start`.
@@ -59,17 +93,35 @@ fn new_window(
     zone: &str,
     opens: &str,
 ) -> Option<Window> {
+    let schedule = new_schedule(section, name, zone, opens)?;
+    let window = Window::with_schedule(schedule, duration);
+    if window.is_none() {
+        let detail = "The duration of a window must be from 1m to 744h.";
+        section.error(ProblemCode::InvalidSchedule, section.value_span("duration"), detail);
+    }
+    window
+}
+
+/// The schedule with the cron expression in this argument, or an error: also if it never `occurs`.
+fn new_schedule(
+    section: &DecodedBlock,
+    name: &str,
+    zone: &str,
+    occurs: &str,
+) -> Option<CronSchedule> {
     let expression = section.text(name)?;
-    let (argument, detail, help) = match Window::new(expression, duration, zone) {
-        Ok(window) if window.next_after(Timestamp::UNIX_EPOCH).is_some() => return Some(window),
-        Ok(_) => (name, format!("The schedule {expression:?} never {opens}."), None),
-        Err(WindowError::Cron { expression, why }) => {
+    let (argument, detail, help) = match CronSchedule::new(expression, zone) {
+        Ok(schedule) if schedule.next_after(Timestamp::UNIX_EPOCH).is_some() => {
+            return Some(schedule);
+        }
+        Ok(_) => (name, format!("The schedule {expression:?} never {occurs}."), None),
+        Err(ScheduleError::Cron { expression, why }) => {
             let help = "write minute, hour, day of month, month and day of week, such as \
                         \"0 8 * * mon-fri\"";
             let detail = format!("{expression:?} is not a valid schedule: {why}.");
             (name, detail, Some(help.to_owned()))
         }
-        Err(WindowError::TimeZone(zone)) => {
+        Err(ScheduleError::TimeZone(zone)) => {
             let names = jiff::tz::db().available().map(|name| name.to_string());
             let names: Vec<String> = names.collect();
             let help = match nearest_name(&zone, names.iter().map(String::as_str)) {
@@ -78,10 +130,6 @@ fn new_window(
             };
             let detail = format!("There is no time zone named {zone:?}.");
             ("timezone", detail, Some(help))
-        }
-        Err(WindowError::Duration) => {
-            let detail = "The duration of a window must be from 1m to 744h.".to_owned();
-            ("duration", detail, None)
         }
     };
     error_at(ProblemCode::InvalidSchedule, section.value_span(argument), detail)

@@ -127,6 +127,7 @@ static ROOT: BlockType = BlockType {
         &overlay::OVERLAY,
         &buffer::BUFFER,
         &SCHEDULE,
+        &disruption::SWEEP,
         &scheduler::SCHEDULER,
         &FLEET,
         &TELEMETRY,

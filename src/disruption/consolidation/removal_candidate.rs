@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::disruption::eligibility::{
-    cool_down_verdict, recent_change_verdict, retaining_verdict, utilization_verdict,
+    cool_down_verdict, recent_change_verdict, retaining_verdict, sweep_verdict, utilization_verdict,
 };
 use crate::disruption::verdict::Verdict;
 use crate::model::id::NodeName;
@@ -49,6 +49,7 @@ pub(super) fn candidate_or_verdict<'a>(
     if let Some(verdict) = retaining_verdict(candidate, Some(pool), Reason::Underutilized, now)
         .or_else(|| recent_change_verdict(candidate, pool, now))
         .or_else(|| utilization_verdict(candidate, &pool.disruption, now))
+        .or_else(|| sweep_verdict(disruption_view, candidate, Reason::Underutilized, now))
     {
         return Err(verdict);
     }

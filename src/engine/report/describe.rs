@@ -24,6 +24,7 @@ use crate::scheduling::static_pools::Shortfall;
 use crate::state::candidates::NodeHealth;
 use crate::state::disruption_blockers::InvalidInput;
 use crate::state::drain_blockers::format_blockers;
+use crate::state::sweeps::SweepResult;
 
 const PROVISION: &str = "Provision";
 const DISRUPT: &str = "Disrupt";
@@ -343,6 +344,19 @@ impl Report {
                 let reason = reason.as_str();
                 info("blocked disruption", fields![%pool, reason, why])
                     .activity(Object::Pool(pool), format!("{reason}: {why}"))
+            }
+            Self::SweepSkipped { sweep, at } => {
+                let (sweep, text) = (sweep.as_str(), format!("skipped the sweep of {at}"));
+                warn("skipped a sweep that was missed", fields![sweep, %at])
+                    .activity_as(sweep, Object::Cluster, text)
+            }
+            Self::Swept { sweep, at, result } => {
+                let SweepResult { disrupted, blocked, observed } = result;
+                let (sweep, found) = (sweep.as_str(), result.found());
+                let text = format!("found {found}: {disrupted} disrupted, {blocked} blocked");
+                info("swept nodes", fields![sweep, %at, found, disrupted, blocked, observed])
+                    .activity_as(sweep, Object::Cluster, text)
+                    .metrics([add("outrigger_sweeps_total", 1, &[("sweep", sweep)])])
             }
             Self::DrainHeld { claim, node, since, held_by, more, deadline } => {
                 let (since_s, held_by) = (since.as_secs(), format_blockers(held_by, *more));

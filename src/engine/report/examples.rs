@@ -9,6 +9,7 @@ use crate::model::claim::ClaimPhase;
 use crate::model::id::{ObjectKey, PodKey};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::pool::Reason;
+use crate::model::sweep::SweepKind;
 use crate::provider::{FailureKind, Interruption, OfferingRefusal, RefusalKind};
 use crate::scheduling::rejection::RejectionDetail;
 use crate::scheduling::static_pools::{Shortfall, StaticDemand};
@@ -17,6 +18,7 @@ use crate::state::candidates::{NodeHealth, PendingApproval};
 use crate::state::cluster_identity::{HeldEnds, Mismatch};
 use crate::state::disruption_blockers::InvalidInput;
 use crate::state::drain_blockers::DrainBlocker;
+use crate::state::sweeps::SweepResult;
 
 fn price(usd_per_h: f64) -> Price {
     Price::new(usd_per_h).expect("a price")
@@ -190,6 +192,11 @@ fn disruption_examples() -> Vec<Report> {
         Report::Kept { claim: "claim-9".into(), reason: Reason::Empty, why: "gone".to_owned() },
         Report::Shut {
             pool: "general".into(), reason: Reason::Drifted, why: "budget is 0".to_owned(),
+        },
+        Report::SweepSkipped { sweep: SweepKind::Drift, at: Timestamp::UNIX_EPOCH },
+        Report::Swept {
+            sweep: SweepKind::Drift, at: Timestamp::UNIX_EPOCH,
+            result: SweepResult { disrupted: 2, blocked: 1, observed: 1 },
         },
     ]
 }

@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use crate::engine::Engine;
 use crate::model::id::{PodKey, PoolName};
 use crate::model::pool::Reason;
+use crate::model::sweep::SweepKind;
+use crate::state::sweeps::SweepProgress;
 
 /// Measured values of an engine.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +23,8 @@ pub struct Measures<'e> {
     pub unplanned: Vec<(&'e PodKey, Timestamp)>,
     /// Pools with blocked disruptions, their reasons and their blockers.
     pub blocked: Vec<&'e (PoolName, Reason, &'static str)>,
+    /// The scheduled sweeps, by kind.
+    pub sweeps: Vec<(SweepKind, &'e SweepProgress)>,
 }
 
 impl Engine {
@@ -38,6 +42,7 @@ impl Engine {
             unschedulable: self.provisioning.rejections.len(),
             unplanned: unplanned.collect(),
             blocked: self.lease.blocked_disruptions().iter().collect(),
+            sweeps: self.cx.state.sweeps.iter().collect(),
         }
     }
 }

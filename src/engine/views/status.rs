@@ -7,6 +7,8 @@ use crate::coordination::lease_annotations::Pause;
 use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::model::id::PoolName;
+use crate::model::sweep::SweepKind;
+use crate::state::sweeps::{SweepProgress, SweepResult};
 
 /// The status of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub struct ClusterStatus {
     /// Code of the mismatch between the API server and the instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<String>,
+    /// Its scheduled sweeps, by kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sweeps: Vec<SweepStatus>,
     /// Its pools by name: all configured pools, and removed pools that still have nodes.
     pub pools: Vec<PoolStatus>,
 }
@@ -68,6 +73,53 @@ pub struct PoolStatus {
     /// The pause of the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Paused>,
+}
+
+/// The scheduled sweeps of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweepStatus {
+    /// The kind.
+    pub kind: String,
+    /// The occurrence of the last sweep, possibly on a different host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<Timestamp>,
+    /// When the next sweep runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<Timestamp>,
+    /// True if no sweep has run for two periods.
+    #[serde(default)]
+    pub overdue: bool,
+    /// What the last sweep found. `None` if a different engine ran it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<SweepFindings>,
+}
+
+/// What a sweep found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweepFindings {
+    /// Number of nodes that it disrupted.
+    pub disrupted: usize,
+    /// Number of nodes that were due but blocked.
+    pub blocked: usize,
+    /// Number of nodes that were only observed.
+    #[serde(default)]
+    pub observed: usize,
+}
+
+impl SweepStatus {
+    fn new(kind: SweepKind, sweep: &SweepProgress, now: Timestamp) -> Self {
+        let found = sweep.result.map(|result| {
+            let SweepResult { disrupted, blocked, observed } = result;
+            SweepFindings { disrupted, blocked, observed }
+        });
+        Self {
+            kind: kind.as_str().to_owned(),
+            last: sweep.last,
+            next: sweep.next(),
+            overdue: sweep.overdue_at().is_some_and(|at| at <= now),
+            found,
+        }
+    }
 }
 
 /// An active pause.
@@ -147,6 +199,11 @@ impl Engine {
             unaccepted,
             held_ends,
             mismatch: self.mismatch().map(|mismatch| mismatch.code().to_owned()),
+            sweeps: state
+                .sweeps
+                .iter()
+                .map(|(kind, sweep)| SweepStatus::new(kind, sweep, now))
+                .collect(),
             pools,
         }
     }

@@ -135,6 +135,12 @@ impl Leaving {
         self.told.insert(node.name.clone(), observed);
     }
 
+    /// Records that the daemon is stopped until a time, longer than other faults stop it. Tainted
+    /// nodes make no progress until then.
+    pub(super) fn on_long_stop(&mut self, until: Timestamp) {
+        self.touched.values_mut().for_each(|at| *at = until);
+    }
+
     /// Records that a node was untainted. If it is tainted again, the drain starts again.
     pub(super) fn on_untainted(&mut self, uid: &str) {
         self.released.remove(uid);
@@ -196,7 +202,7 @@ impl Leaving {
 }
 
 /// Returns true if a node has reached its hard expiry. Budgets do not apply to such a node.
-fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
+pub(super) fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
     let config = &scene.config;
     scene.our_machine(node).is_some_and(|machine| {
         let tags = &machine.truth().tags;
@@ -270,6 +276,10 @@ impl Checker {
         let reason = reason.filter(|reason| BUDGETED.contains(reason) && !is_repeated);
         let pool = node.pool_name().and_then(|name| scene.config.pool(name.as_str()));
         let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
+        let is_new = !self.leaving.let_go.contains_key(&node.provider_id);
+        if let Some(reason) = reason.filter(|_| is_new) {
+            self.check_swept_taint(node, reason, scene, now);
+        }
         if let Some((reason, pool)) = reason.zip(pool).filter(|_| !has_to) {
             self.record_disruption(&node.provider_id, reason, pool, now);
             let taint = format!("taint {} ({})", node.name, reason.as_str());

@@ -61,6 +61,7 @@ fn plan_shows_further_savings_that_budgets_delay() {
     let both = [("empty", Reason::Empty), ("idle", Reason::Underutilized)];
     assert_eq!(retired(&all), both);
     let rendered = |unbudgeted| RenderedPlan {
+        sweeps: Default::default(),
         cluster: "one",
         plan: &plan,
         before: state.total_cost(),

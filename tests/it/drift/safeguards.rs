@@ -121,6 +121,7 @@ fn shown(fleet: &Fleet, now: jiff::Timestamp) -> (String, Plan) {
         now,
     );
     let shown = RenderedPlan {
+        sweeps: Default::default(),
         cluster: "one",
         plan: &plan,
         before: 1.0,

@@ -39,7 +39,7 @@ fn running(nodes: usize) -> Stage {
 }
 
 /// [`running`] with a changed configuration.
-fn running_with(nodes: usize, change: impl FnOnce(&mut Cluster)) -> Stage {
+pub(super) fn running_with(nodes: usize, change: impl FnOnce(&mut Cluster)) -> Stage {
     let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(change);
     stage.change(|cluster| {
@@ -78,7 +78,7 @@ impl Stage {
         self.change(|cluster| cluster.pools[0].node_class = Some("other".into()));
     }
 
-    fn set_ready(&mut self, node: usize, ready: bool) {
+    pub(super) fn set_ready(&mut self, node: usize, ready: bool) {
         let name = format!("node-{node}");
         let now = self.now;
         let mut node = self.engine.state().objects.nodes[name.as_str()].clone();

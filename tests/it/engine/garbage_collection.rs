@@ -212,7 +212,7 @@ fn probe_result_of_one_node_does_not_apply_to_another() {
 }
 
 /// A managed Node that is not ready, and whose instance no listing contains.
-fn lost_node(stage: &Stage) -> Node {
+pub(super) fn lost_node(stage: &Stage) -> Node {
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     Node {
         name: "lost".into(),

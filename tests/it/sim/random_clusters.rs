@@ -174,6 +174,7 @@ fn rendered_plan(world: &World, objects: Vec<WatchedObject>) -> String {
     let plan =
         plan::plan_without_consolidation(&state.snapshot(now), &state.disruption_view(now), now);
     let shown = RenderedPlan {
+        sweeps: Default::default(),
         cluster: "demo",
         plan: &plan,
         solve_seconds: 0.0,

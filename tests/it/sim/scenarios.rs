@@ -90,6 +90,11 @@ fn nodes_that_expire_simultaneously_stay_within_the_budget() {
 }
 
 #[test]
+fn drifted_nodes_are_replaced_after_their_nightly_sweep() {
+    run_scenario("nightly-sweep");
+}
+
+#[test]
 fn blocking_pdb_keeps_only_its_own_node() {
     run_scenario("pdb-deadlock");
 }

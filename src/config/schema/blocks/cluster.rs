@@ -1,7 +1,7 @@
 //! Schema tables of `cluster` blocks.
 //! They must not depend on the code that reads them.
 
-use super::disruption::CLUSTER_DISRUPTION;
+use super::disruption::{CLUSTER_DISRUPTION, SWEEP};
 use super::{HOUR, MINUTE, SECOND, duration_type};
 use crate::config::id_format::IdFormat;
 use crate::config::schema::ArgumentType;
@@ -54,7 +54,7 @@ block_types! {
         finalizer: ArgumentType::Flag => false;
     }, [
         &KUBECONFIG, &EKS, &INTERRUPTION, &SIMULATED, &EXEC, &PROXY, &API,
-        &LEADER_ELECTION, &CLUSTER_DISRUPTION,
+        &LEADER_ELECTION, &CLUSTER_DISRUPTION, &SWEEP,
     ];
 
     /// Access to the cluster's API server. A managed cluster needs this block or an `eks` block.

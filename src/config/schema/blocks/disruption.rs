@@ -46,6 +46,26 @@ block_types! {
         TIMEZONE;
     };
 
+    /// Schedules when nodes are checked: `drift`, `expiry`, `consolidation`, `repair` or `orphans`.
+    /// Once drift, expiry or consolidation has a schedule, nodes are disrupted for that reason only
+    /// after a sweep has found them, within budgets and windows. With a schedule for `orphans`, a
+    /// Node that is not ready and whose instance is not listed is deleted only after a sweep has
+    /// found it. Without a schedule, nodes are disrupted as soon as they are due. A `repair` sweep
+    /// only reports unhealthy nodes. Empty nodes, unhealthy nodes, interruptions, failed launches,
+    /// ended instances and nodes beyond `expire_hard_after` never wait for a sweep. At the top
+    /// level, it applies to all clusters without a `sweep` block of that kind.
+    pub(super) static SWEEP = "sweep" "KIND", PerLabel, arguments! {
+        /// When sweeps run, as five-field cron.
+        schedule: ArgumentType::Text => required;
+        /// Time zone of `schedule`, as an IANA name.
+        timezone: ArgumentType::Text => "UTC";
+        /// Each cluster runs its sweeps later by a fixed part of this duration, so that many
+        /// clusters do not run them at the same time.
+        jitter: duration_type(0, HOUR) => "0s";
+        /// Runs a sweep once, as soon as possible, if no host could run it within 15 minutes.
+        catch_up: ArgumentType::Flag => false;
+    };
+
     /// How long consolidation pauses after other actions in the cluster.
     static COOL_DOWN = "cool_down", Once, arguments! {
         /// Pause after an instance is launched.

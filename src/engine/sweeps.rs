@@ -1,0 +1,215 @@
+//! Scheduled sweeps: starts those that are due, and records on the Lease which have run.
+//!
+//! A sweep changes nothing itself. It widens the set of nodes that the checks of the same pass may
+//! disrupt, and these apply every budget, window, pause and safeguard as without sweeps.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use crate::coordination::lease_annotations::{SWEEPS, sweeps_text};
+use crate::disruption::verdict::Verdict;
+use crate::engine::command::{Command, LeasePatch};
+use crate::engine::context::Context;
+use crate::engine::controllers::Consolidation;
+use crate::engine::in_flight::CommandPurpose;
+use crate::engine::lease_annotations::LeaseSync;
+use crate::engine::report::Report;
+use crate::engine::sweep_result::{self, SweepRun, SweptNode, count_outcomes, found_nodes};
+use crate::model::id::ClaimId;
+use crate::model::pool::Reason;
+use crate::model::sweep::SweepKind;
+use crate::plan::Plan;
+use crate::provider::CommandResult;
+use crate::state::candidates::DisruptionView;
+use crate::state::sweeps::{DueSweeps, SweepResult};
+
+/// Returns whether a sweep is due and can start.
+pub(super) fn is_any_due(cx: &Context, now: Timestamp) -> bool {
+    cx.state.notes.fault.is_none() && cx.state.sweeps.is_any_due(|kind| is_ready(cx, kind), now)
+}
+
+/// Returns whether a sweep could find its nodes. A drift sweep waits for the node classes: without
+/// them, it would find too few nodes.
+fn is_ready(cx: &Context, kind: SweepKind) -> bool {
+    kind != SweepKind::Drift || !cx.state.awaits_classes()
+}
+
+/// Applies the schedules of the configuration. Nothing happens before the Lease was read: it
+/// records the last sweeps, and pauses. Until then, nodes that need a sweep are kept.
+pub(super) fn apply_schedules(cx: &mut Context, now: Timestamp) {
+    if cx.state.notes.fault.is_none() {
+        let state = &mut cx.state;
+        state.sweeps.apply_schedules(&state.cluster, &state.notes.sweeps, now);
+    }
+}
+
+/// Starts the due sweeps.
+pub(super) fn start_due_sweeps(
+    cx: &mut Context,
+    consolidation: &mut Consolidation,
+    now: Timestamp,
+) -> DueSweeps {
+    if !is_any_due(cx, now) {
+        return DueSweeps::default();
+    }
+    let awaits_classes = cx.state.awaits_classes();
+    let is_ready = |kind| kind != SweepKind::Drift || !awaits_classes;
+    if cx.state.sweeps.get(SweepKind::Consolidation).is_some_and(|sweep| sweep.is_due(now)) {
+        end_consolidation(cx, true, now);
+    }
+    let due = cx.state.sweeps.start_due(is_ready, now);
+    if due.has_started(SweepKind::Consolidation) {
+        consolidation.schedule.mark_swept(now);
+    }
+    for (sweep, at) in &due.skipped {
+        cx.outbox.push_report(Report::SweepSkipped { sweep: *sweep, at: *at });
+    }
+    due
+}
+
+/// Returns the claims that a check evaluates for the reason of a sweep. Nodes that it selects for a
+/// different reason are not evaluated for this one. Empty without sweeps, which alone use it.
+pub(super) fn evaluated_claims(
+    disruption_view: &DisruptionView<'_>,
+    plan: &Plan,
+) -> BTreeSet<ClaimId> {
+    if disruption_view.sweeps.is_none_or(|sweeps| sweeps.is_empty()) {
+        return BTreeSet::new();
+    }
+    let claims = disruption_view.candidates.iter().filter_map(|candidate| candidate.claim);
+    let mut evaluated: BTreeSet<ClaimId> = claims.map(|claim| claim.record.id.clone()).collect();
+    for claim in plan.retire.iter().filter_map(|node| node.claim.as_ref()) {
+        evaluated.remove(claim);
+    }
+    evaluated
+}
+
+/// Records which nodes the checks of this pass found due, and reports the sweeps among them.
+pub(super) fn record_checked_nodes(
+    cx: &mut Context,
+    due_sweeps: &DueSweeps,
+    evaluated: &BTreeSet<ClaimId>,
+    plan: &Plan,
+    now: Timestamp,
+) {
+    for kind in [SweepKind::Drift, SweepKind::Expiry, SweepKind::Repair] {
+        if cx.state.sweeps.get(kind).is_none() && !due_sweeps.has_started(kind) {
+            continue;
+        }
+        let found = found_nodes(&cx.state, kind, plan, cx.is_managing());
+        let nodes = sweep_result::names(&found);
+        let claims = cx.state.ledger.claims.iter();
+        // A node that this sweep did not permit may have been kept for a different reason.
+        let due = claims.filter(|(id, claim)| {
+            claim.node.as_ref().is_some_and(|node| nodes.contains(node))
+                && cx.state.sweeps.permits(kind, Some(id), &claim.record.pool)
+        });
+        let due: BTreeSet<ClaimId> = due.map(|(id, _)| id.clone()).collect();
+        let (is_known, claims) = (is_ready(cx, kind), &cx.state.ledger.claims);
+        let ended = cx.state.sweeps.found(kind).filter(|id| !claims.contains_key(*id));
+        let ended: BTreeSet<ClaimId> = ended.cloned().collect();
+        let is_evaluated = |id: &ClaimId| ended.contains(id) || is_known && evaluated.contains(id);
+        record_found_nodes(cx, due_sweeps, kind, &found, due, is_evaluated, now);
+    }
+}
+
+/// Records the nodes that a sweep found, and reports the sweep.
+pub(super) fn record_found_nodes(
+    cx: &mut Context,
+    due_sweeps: &DueSweeps,
+    kind: SweepKind,
+    found: &[SweptNode],
+    due: BTreeSet<ClaimId>,
+    evaluated: impl Fn(&ClaimId) -> bool,
+    now: Timestamp,
+) {
+    let only_requested = cx.state.sweeps.requested(kind);
+    let only_requested = only_requested.filter(|_| !due_sweeps.started.contains_key(&kind));
+    let result = match only_requested {
+        Some(request) => count_outcomes(&sweep_result::nodes_of_request(found, request)),
+        None => count_outcomes(found),
+    };
+    answer_request(cx, kind, found, now);
+    if due_sweeps.has_started(kind) {
+        let at = due_sweeps.started.get(&kind).copied().unwrap_or(now);
+        cx.outbox.push_report(Report::Swept { sweep: kind, at, result });
+    }
+    cx.state.sweeps.record_check(kind, due, evaluated, result);
+}
+
+/// Stores the result of the requested sweep of this kind, if there is one.
+fn answer_request(cx: &mut Context, kind: SweepKind, found: &[SweptNode], now: Timestamp) {
+    if let Some(request) = cx.state.sweeps.requested(kind) {
+        let nodes = sweep_result::nodes_of_request(found, request);
+        let run = SweepRun { id: request.id, at: now, nodes };
+        cx.sweep_runs.insert(kind, run);
+    }
+}
+
+/// Counts the nodes that a run of consolidation disrupts. The sweep ends once a run finds nothing,
+/// no node is being disrupted, and no node may become a candidate soon. In observe mode nothing
+/// changes, so the first run is the last one.
+pub(super) fn record_consolidation_result(cx: &mut Context, plan: &Plan, now: Timestamp) {
+    let found = found_nodes(&cx.state, SweepKind::Consolidation, plan, cx.is_managing());
+    answer_request(cx, SweepKind::Consolidation, &found, now);
+    cx.state.sweeps.end_request(SweepKind::Consolidation);
+    let run = SweepResult { disrupted: 0, ..count_outcomes(&found) };
+    let disrupted = if cx.is_managing() { plan.retire.len() } else { 0 };
+    cx.state.sweeps.record_consolidation(SweepResult { disrupted, ..run });
+    let kept = plan.kept.iter().filter(|node| {
+        let pool = sweep_result::pool_of(&cx.state, &node.node);
+        cx.state.sweeps.permits(SweepKind::Consolidation, None, &pool)
+    });
+    let is_held = kept.into_iter().any(|node| {
+        let passes = matches!(
+            node.verdict,
+            Verdict::RecentlyChanged { .. } | Verdict::Nominated | Verdict::LeaseUnreadable(_)
+        );
+        passes || node.verdict.is_safeguard()
+    });
+    let mut claims = cx.state.ledger.claims.values();
+    let moves = claims.any(|claim| claim.leaving == Some(Reason::Underutilized));
+    let is_quiet = plan.retire.is_empty() && plan.ailing.is_none() && !is_held && !moves;
+    end_consolidation(cx, is_quiet || !cx.is_managing(), now);
+}
+
+/// Ends the running sweep of consolidation if it `is_complete` or lasts too long.
+fn end_consolidation(cx: &mut Context, is_complete: bool, now: Timestamp) {
+    if let Some((at, result)) = cx.state.sweeps.end_consolidation(is_complete, now) {
+        cx.outbox.push_report(Report::Swept { sweep: SweepKind::Consolidation, at, result });
+    }
+}
+
+/// Records the last sweeps on the Lease of a managed cluster.
+pub(super) fn record_sweeps(cx: &mut Context, lease: &mut LeaseSync, now: Timestamp) {
+    if cx.state.ledger.claims.is_empty() {
+        answer_request(cx, SweepKind::Consolidation, &[], now);
+        cx.state.sweeps.end_request(SweepKind::Consolidation);
+        end_consolidation(cx, true, now);
+    } else {
+        end_consolidation(cx, false, now);
+    }
+    if !cx.state.sweeps.unrecorded || !cx.is_managing() || !lease.may_record_sweeps(cx, now) {
+        return;
+    }
+    lease.begin_write();
+    cx.state.sweeps.unrecorded = false;
+    let patch = LeasePatch {
+        version: cx.state.notes.version.clone(),
+        annotations: vec![(SWEEPS.to_owned(), Some(sweeps_text(&cx.state.sweeps.records())))],
+    };
+    cx.outbox.queue_command(Command::PatchLease(patch), CommandPurpose::RecordSweeps, now);
+}
+
+/// Handles the result of the record. After a failure, the Lease is read and the record is repeated.
+pub(super) fn on_sweeps_recorded(
+    cx: &mut Context,
+    lease: &mut LeaseSync,
+    result: CommandResult,
+    now: Timestamp,
+) {
+    let written = lease.on_written(cx, result, now);
+    lease.on_sweeps_recorded(cx, written, now);
+    cx.state.sweeps.unrecorded |= !written;
+}
