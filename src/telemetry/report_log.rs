@@ -112,9 +112,9 @@ macro_rules! write_line {
         write_line!(
             @ $level, $cluster, $message, $next, sweep at code of id command need pool pod claim
             mode node pool instance instance_type zone capacity_type resource promised found reason
-            nodes pending placed claims unplaced usd_per_h usd_per_h_before usd_per_h_after offerings
-            pod_count pods first kind text phase next after_ms took_s age_s failures since_s
-            held_by until why missing reasons instances unready total what ignored
+            nodes pending placed claims unplaced usd_per_h usd_per_h_before usd_per_h_after
+            offerings pod_count pods first kind text phase next after_ms took_s age_s failures
+            since_s held_by until why missing reasons instances unready total what ignored
             disrupted blocked observed
         )
     };
