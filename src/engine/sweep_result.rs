@@ -92,13 +92,12 @@ pub(super) fn found_nodes(
 
 /// Returns the outcome of a node that is kept, or `None` if the sweep did not find it.
 fn retained_outcome(kind: SweepKind, kept: &RetainedNode) -> Option<SweepOutcome> {
-    let verdict = kept.verdict.clone();
     match &kept.verdict {
         Verdict::AwaitsSweep { .. } => None,
-        Verdict::Recovering { .. } => Some(SweepOutcome::Observed(Some(verdict))),
+        verdict @ Verdict::Recovering { .. } => Some(SweepOutcome::Observed(Some(verdict.clone()))),
         // Consolidation evaluates all nodes, and most cannot be removed.
-        kept if kind == SweepKind::Consolidation && !kept.is_safeguard() => None,
-        _ => Some(SweepOutcome::Blocked(verdict)),
+        verdict if kind == SweepKind::Consolidation && !verdict.is_safeguard() => None,
+        verdict => Some(SweepOutcome::Blocked(verdict.clone())),
     }
 }
 

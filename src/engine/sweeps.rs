@@ -151,17 +151,22 @@ fn answer_request(cx: &mut Context, kind: SweepKind, found: &[SweptNode], now: T
 /// no node is being disrupted, and no node may become a candidate soon. In observe mode nothing
 /// changes, so the first run is the last one.
 pub(super) fn record_consolidation_result(cx: &mut Context, plan: &Plan, now: Timestamp) {
-    let found = found_nodes(&cx.state, SweepKind::Consolidation, plan, cx.is_managing());
-    answer_request(cx, SweepKind::Consolidation, &found, now);
-    cx.state.sweeps.end_request(SweepKind::Consolidation);
-    let run = SweepResult { disrupted: 0, ..count_outcomes(&found) };
+    let kind = SweepKind::Consolidation;
+    if cx.state.sweeps.get(kind).is_none() && cx.state.sweeps.requested(kind).is_none() {
+        return;
+    }
+    let found = found_nodes(&cx.state, kind, plan, cx.is_managing());
+    answer_request(cx, kind, &found, now);
+    cx.state.sweeps.end_request(kind);
+    // Nodes that an earlier run disrupts were counted by that run.
     let disrupted = if cx.is_managing() { plan.retire.len() } else { 0 };
-    cx.state.sweeps.record_consolidation(SweepResult { disrupted, ..run });
-    let kept = plan.kept.iter().filter(|node| {
+    let run = SweepResult { disrupted, ..count_outcomes(&found) };
+    cx.state.sweeps.record_consolidation(run);
+    let mut kept = plan.kept.iter().filter(|node| {
         let pool = sweep_result::pool_of(&cx.state, &node.node);
-        cx.state.sweeps.permits(SweepKind::Consolidation, None, &pool)
+        cx.state.sweeps.permits(kind, None, &pool)
     });
-    let is_held = kept.into_iter().any(|node| {
+    let is_held = kept.any(|node| {
         let passes = matches!(
             node.verdict,
             Verdict::RecentlyChanged { .. } | Verdict::Nominated | Verdict::LeaseUnreadable(_)
