@@ -230,6 +230,9 @@ pub(super) struct DrainState {
     pub(super) period: Option<EvictionPeriod>,
     /// Pods whose eviction is in flight or waits for a retry.
     pub(super) evictions: BTreeMap<PodKey, Eviction>,
+    /// Pods that were not reschedulable when evictions began, and when they became reschedulable.
+    /// Such a pod needs a place before its eviction.
+    pub(super) unplaced: BTreeMap<PodKey, Option<Timestamp>>,
     /// The progress of volume detachment.
     pub(super) detach: Detach,
     pub(super) listing: PodListing,

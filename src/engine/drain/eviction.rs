@@ -1,5 +1,7 @@
 //! Evicts the pods of a node: their order, retries, and deletions before a deadline.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::Command;
@@ -32,12 +34,13 @@ struct EvictionTarget {
     grace: Option<u32>,
 }
 
-/// Evicts the pods next in the drain order and deletes those whose deletion is due. Returns
-/// whether any pod blocks the drain.
+/// Evicts the pods next in the drain order, except `kept`, and deletes those whose deletion is
+/// due. Returns whether any pod blocks the drain.
 pub(in crate::engine) fn evict_pods(
     cx: &mut Context,
     id: &ClaimId,
     node: &NodeName,
+    kept: &BTreeSet<PodKey>,
     now: Timestamp,
 ) -> bool {
     let drain = &mut cx.progress.entry(id.clone()).or_default().drain;
@@ -57,7 +60,7 @@ pub(in crate::engine) fn evict_pods(
     let turn = others.iter().map(|pod| pod.drain_order()).min();
     let due = others.iter().filter(|pod| {
         let is_due = Some(pod.drain_order()) == turn && !cx.waves.is_in_later_wave(&pod.key);
-        is_due && pod.deleting.is_none()
+        is_due && pod.deleting.is_none() && !kept.contains(&pod.key)
     });
     let (spared, evicted): (Vec<&Pod>, Vec<&Pod>) =
         due.copied().partition(|pod| pod.is_protected(now));

@@ -1,5 +1,7 @@
 //! Deleted Nodes whose instances still run: evicts their pods and terminates the instances.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::claim_steps;
@@ -101,7 +103,7 @@ pub(in crate::engine) fn evict_pods_of_vanished_node(
         // A Node that does not exist cannot be kept, so no cancellation holds the evictions up.
         cx.progress_of(id).drain.set_cancellation(Cancellation::Possible);
     }
-    evicts && eviction::evict_pods(cx, id, node, now)
+    evicts && eviction::evict_pods(cx, id, node, &BTreeSet::new(), now)
 }
 
 /// Returns whether nodes were listed again since a claim's Node was first missing. The Node may
