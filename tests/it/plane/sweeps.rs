@@ -110,7 +110,7 @@ fn swept(setup: &Setup, arguments: &[&str]) -> Vec<(String, String)> {
 /// and observed.
 fn found(setup: &Setup, kind: &str) -> Option<[u64; 3]> {
     let status = asked(setup, &["status"]);
-    let sweeps = status["clusters"][0]["sweeps"].as_array().cloned().unwrap_or_default();
+    let sweeps = status["clusters"][0]["status"]["sweeps"].as_array().cloned().unwrap_or_default();
     let sweep = sweeps.into_iter().find(|sweep| sweep["kind"] == kind)?;
     assert_eq!(sweep["overdue"], false, "{sweep}");
     let count = |key: &str| sweep["found"][key].as_u64();
@@ -152,10 +152,10 @@ async fn check_dry_runs(plane: &Plane, setup: &Setup) {
     wait_for("drift", 20, setup, || due("drift")() == 2).await;
     wait_for("expiry", 30, setup, || due("expiry")() == 1).await;
     let since = now();
-    let drifted = [outcome("closed", "blocked"), outcome("drifting", "disrupted")];
+    let drifted = [outcome("closed", "blocked"), outcome("drifting", "observed")];
     assert_eq!(swept(setup, &["drift", "--dry-run"]), drifted);
     assert_eq!(swept(setup, &["drift", "--dry-run", "--pool", "drifting"]), drifted[1..]);
-    let expired = [outcome("expiring", "disrupted")];
+    let expired = [outcome("expiring", "observed")];
     assert_eq!(swept(setup, &["expiry", "--dry-run"]), expired);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(changes_of(plane, "outrigger", since), [""; 0], "{}", setup.tail());
