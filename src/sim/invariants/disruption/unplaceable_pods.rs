@@ -28,10 +28,10 @@ impl Host<'_> {
     }
 }
 
-/// Number of replacement pods of the counted pods that fit on no other node, for the best of a few heuristics or an
-/// exhaustive search. Pods whose budget never allows an eviction are not counted. Hidden pods and
-/// pods started recently on the other nodes are not counted either, because the daemon may not know
-/// them.
+/// Number of replacements of the counted pods that fit on no other node, for the best of a few
+/// heuristics or an exhaustive search. Pods whose budget never allows an eviction are not counted.
+/// Hidden pods and pods started recently on the other nodes are ignored, because the daemon may not
+/// know them.
 pub(super) fn unplaceable_pods(
     leaving: &Node,
     counts: impl Fn(&Pod) -> bool,
