@@ -132,7 +132,7 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>) -> Config {
     let schedules = schedule::lower_schedules(reader);
     let (fleet, max_disrupted_per_reload) = installation::lower_fleet(reader, &schedules);
     let sweeps = reader.decode_sections("sweep");
-    let sweeps = schedule::sweep_schedules(&sweeps, &schedule::SweepSchedules::new());
+    let sweeps = schedule::sweep_schedules(&sweeps, None);
     let (mut clusters, complete) =
         cluster::lower_clusters(reader, &installation, &schedules, &sweeps);
     let classes = node_class::lower_node_classes(reader);

@@ -6,9 +6,10 @@
 //! that were disrupted, and when: `v1`, then `CLAIM SECOND REASON POOL` for each, separated by
 //! semicolons. An invalid value blocks whatever it might have blocked. `outrigger.dev/accepted`
 //! contains the approved ids. `outrigger.dev/sweeps` has the last sweep of each kind: `v1`, then
-//! `KIND SECOND SCHEDULE LAST` for each, separated by semicolons, and `*` or the claims of the
-//! nodes that it found. No occurrence up to `SECOND` runs any more. `LAST` is the occurrence of the last
-//! sweep, or `new` before the first one.
+//! `KIND SECOND SCHEDULE LAST SINCE` for each, separated by semicolons, and the nodes that it
+//! found: their claims, or `*` and the time of its start if it runs. No occurrence up to `SECOND`
+//! runs any more. `LAST` is the occurrence of the last sweep, or `new` before the first one, and
+//! the schedule is in force since `SINCE`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -289,10 +290,11 @@ pub fn sweeps_text(records: &SweepRecords) -> String {
     for (kind, record) in records {
         let (kind, second) = (kind.as_str(), record.done_until.as_second());
         let last = record.last.map_or(NEW.to_owned(), |at| at.as_second().to_string());
-        text += &format!(";{kind} {second} {} {last}", record.schedule);
+        let since = record.known_since.as_second();
+        text += &format!(";{kind} {second} {} {last} {since}", record.schedule);
         match &record.scope {
             SweepScope::None => {}
-            SweepScope::All => text += &format!(" {ALL}"),
+            SweepScope::All => text += &format!(" {ALL} {}", record.running_since.as_second()),
             SweepScope::Claims(claims) => {
                 let words = claims.iter().filter(|claim| is_word(claim.as_str()));
                 let stored = words.take(SWEPT_CLAIMS_MAX);
@@ -325,13 +327,18 @@ fn parse_sweeps(text: &str) -> SweepRecords {
             NEW => None,
             text => Some(second(text)?),
         };
+        let known_since = second(fields.next()?)?;
         let claims: Vec<&str> = fields.take(SWEPT_CLAIMS_MAX).collect();
-        let scope = match claims.as_slice() {
-            [] => SweepScope::None,
-            [word] if *word == ALL => SweepScope::All,
-            claims => SweepScope::Claims(claims.iter().map(|id| ClaimId::from(*id)).collect()),
+        let (scope, running_since) = match claims.as_slice() {
+            [] => (SweepScope::None, done_until),
+            [ALL, started] => (SweepScope::All, second(started)?),
+            claims => {
+                let claims = claims.iter().map(|id| ClaimId::from(*id));
+                (SweepScope::Claims(claims.collect()), done_until)
+            }
         };
-        Some((kind, SweepRecord { done_until, schedule, last, scope }))
+        let record = SweepRecord { done_until, schedule, last, known_since, running_since, scope };
+        Some((kind, record))
     };
     parts.filter_map(record).collect()
 }

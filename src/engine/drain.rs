@@ -17,8 +17,6 @@ pub(super) mod volumes;
 // Termination time of a node, and blocked drains.
 pub(super) mod deadline;
 
-use std::collections::BTreeSet;
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::claim_steps;
@@ -131,7 +129,6 @@ pub(super) fn resume_disruption(
     disrupt_node(cx, interruptions, id, reason, now);
     let drain = &mut cx.progress_of(id).drain;
     (drain.clearance, drain.release) = (Clearance::Cleared, Release::Begun { released: true });
-    late_places::forget_places(cx, id);
 }
 
 /// Performs the next step of a drain, in the order of the diagram of [`DrainState`].
@@ -158,6 +155,9 @@ pub(super) fn drain(
         (drain.taint.confirmed, drain.listing.confirmed) = (None, None);
     }
     let (tainted, released) = (drain.taint.confirmed, drain.release.is_released());
+    if tainted.is_none() && released {
+        late_places::forget_places(cx, id);
+    }
     if tainted.is_none()
         && !released
         && !clearance::try_clear(cx, consolidation, fleet, id, reason, now)
@@ -192,9 +192,8 @@ pub(super) fn drain(
     } else if cx.drain_of(id).is_some_and(|drain| drain.listing.confirmed.is_some()) {
         claim_steps::enter_phase(cx, id, ClaimPhase::Terminating, now);
     } else {
-        let kept = late_places::pods_without_places(cx, nominations, id, reason, now);
-        let evicts = EvictionStep { node: &node.name, reason, tainted, kept: &kept };
-        evict_and_confirm(cx, consolidation, id, evicts, now);
+        late_places::hold_pods_without_places(cx, nominations, id, reason, now);
+        evict_and_confirm(cx, consolidation, id, &node.name, reason, tainted, now);
     }
 }
 
@@ -275,33 +274,24 @@ pub(super) fn on_marks_restored(cx: &mut Context, id: &ClaimId, now: Timestamp) 
     claim_steps::on_step_succeeded(cx, id);
 }
 
-/// The node whose pods are evicted.
-struct EvictionStep<'a> {
-    node: &'a NodeName,
-    reason: Reason,
-    /// When the disrupted taint was confirmed.
-    tainted: Timestamp,
-    /// Pods that are not evicted yet, because they have no place.
-    kept: &'a BTreeSet<PodKey>,
-}
-
 /// Evicts the pods of a node and, when none remain, requests the confirmation that the node is
 /// empty.
 fn evict_and_confirm(
     cx: &mut Context,
     consolidation: &mut Consolidation,
     id: &ClaimId,
-    step: EvictionStep<'_>,
+    name: &NodeName,
+    reason: Reason,
+    tainted: Timestamp,
     now: Timestamp,
 ) {
-    let EvictionStep { node: name, reason, tainted, kept } = step;
     let deadline = cx.drain_of(id).and_then(DrainState::deadline);
     let deadline = deadline.filter(|at| *at > now);
     cx.outbox.wake_at(deadline, "the deadline of a drain has passed");
     if reason == Reason::Empty && cancel_if_not_empty(cx, consolidation, id, name, now) {
         return;
     }
-    if eviction::evict_pods(cx, id, name, kept, now) {
+    if eviction::evict_pods(cx, id, name, now) {
         cx.progress_of(id).drain.detach = Default::default();
         if !deadline::on_drain_timeout(cx, consolidation, id, reason, now) {
             eviction::report_blocked_drain(cx, id, name, now);

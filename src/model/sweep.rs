@@ -107,6 +107,10 @@ pub struct SweepRecord {
     pub schedule: String,
     /// The occurrence of the last sweep. `None` before the first one.
     pub last: Option<Timestamp>,
+    /// Since when the schedule is in force.
+    pub known_since: Timestamp,
+    /// When the running sweep of consolidation has started.
+    pub running_since: Timestamp,
     /// Which nodes may be disrupted.
     pub scope: SweepScope,
 }

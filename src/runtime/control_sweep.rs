@@ -136,8 +136,9 @@ pub(crate) async fn run_sweep(
             let why = format!("it makes no decisions now: {}", bounded_line(&why));
             return Err((StatusCode::SERVICE_UNAVAILABLE, why));
         }
-        if !dry_run && engine.state().sweeps.is_requested(kind, now) {
-            let why = "a sweep of this kind is running on request, try again later".to_owned();
+        if !dry_run && engine.state().sweeps.conflicts(&asked, now) {
+            let why = "another request for a sweep of this kind is in progress, try again later"
+                .to_owned();
             return Err((StatusCode::CONFLICT, why));
         }
         let preview = match dry_run {

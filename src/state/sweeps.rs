@@ -52,7 +52,7 @@ pub struct SweepProgress {
     /// No occurrence up to this time runs any more.
     done_until: Timestamp,
     next: Option<Timestamp>,
-    /// Since when the schedule is in force, as far as this engine knows.
+    /// Since when the schedule is in force.
     known_since: Timestamp,
     /// The occurrence of the last sweep. `None` if none is known.
     pub last: Option<Timestamp>,
@@ -103,9 +103,9 @@ impl SweepProgress {
     fn resume(&mut self, record: &SweepRecord, now: Timestamp) {
         let is_ahead = record.done_until.duration_since(now) > LATE_MAX;
         if record.schedule == schedule_id(&self.schedule) && !is_ahead {
-            let at = record.last.unwrap_or(record.done_until);
-            (self.known_since, self.running_since, self.running_at) = (at, at, at);
-            self.last = record.last;
+            (self.last, self.known_since) = (record.last, record.known_since);
+            self.running_since = record.running_since;
+            self.running_at = record.last.unwrap_or(record.done_until);
             self.scope.clone_from(&record.scope);
             self.set_done_until(record.done_until);
         }
@@ -278,18 +278,21 @@ impl Sweeps {
         claims.into_iter().flatten()
     }
 
-    /// Requests a sweep. The request is ignored while [`Self::is_requested`].
+    /// Requests a sweep. The request is ignored if it [`conflicts`](Self::conflicts) with another.
     pub fn request(&mut self, request: SweepRequest, now: Timestamp) {
-        if !self.is_requested(request.kind, now) {
+        if !self.conflicts(&request, now) {
             self.requests.insert(request.kind, request);
         }
     }
 
-    /// Returns whether an earlier request of this kind has no result yet and can still get one.
-    pub fn is_requested(&self, kind: SweepKind, now: Timestamp) -> bool {
+    /// Returns whether a request would replace an earlier one: of the same kind without a result,
+    /// or for consolidation of a different pool that is still running.
+    pub fn conflicts(&self, request: &SweepRequest, now: Timestamp) -> bool {
         let requests = [&self.requests, &self.requested].into_iter();
-        let mut requests = requests.filter_map(|requests| requests.get(&kind));
-        requests.any(|request| request.until > now)
+        let mut requests = requests.filter_map(|requests| requests.get(&request.kind));
+        let sweep = self.by_kind.get(&request.kind).filter(|it| it.scope == SweepScope::All);
+        let running = sweep.and_then(|sweep| sweep.running_pool.as_ref());
+        requests.any(|other| other.until > now) || running.is_some_and(|pool| !request.covers(pool))
     }
 
     /// Returns the requested sweep of a kind that has started and has no result yet.
@@ -471,6 +474,8 @@ impl Sweeps {
             done_until: sweep.done_until,
             schedule: schedule_id(&sweep.schedule),
             last: sweep.last,
+            known_since: sweep.known_since,
+            running_since: sweep.running_since,
             // A requested sweep ends with the leadership.
             scope: match sweep.running_request {
                 Some(_) if sweep.scope == SweepScope::All => SweepScope::None,
@@ -649,6 +654,53 @@ mod tests {
         }
     }
 
+    /// The last sweep of the former schedule does not make the new one overdue.
+    #[test]
+    fn changed_schedule_is_overdue_two_periods_after_the_change_even_after_a_restart() {
+        let noon: Timestamp = "2026-11-01T12:00:00Z".parse().expect("a time");
+        let days = |count: i64| SignedDuration::from_hours(24 * count);
+        let monthly = cluster("0 12 1 * *", "UTC", SignedDuration::ZERO, false);
+        let daily = cluster("0 12 * * *", "UTC", SignedDuration::ZERO, false);
+        let mut sweeps = Sweeps::default();
+        sweeps.apply_schedules(&monthly, &SweepRecords::new(), noon - days(1));
+        assert_eq!(started(&mut sweeps, noon), Some(noon));
+        let changed = noon + days(19) + SignedDuration::from_hours(1);
+        sweeps.apply_schedules(&daily, &SweepRecords::new(), changed);
+        // A sweep that is always missed becomes overdue although the daemon is restarted.
+        for (day, is_overdue) in [(19, false), (20, false), (21, true), (22, true)] {
+            let now = noon + days(day) + SignedDuration::from_hours(2);
+            let records = through_lease(&sweeps.records());
+            sweeps = Sweeps::default();
+            sweeps.apply_schedules(&daily, &records, now);
+            assert_eq!(started(&mut sweeps, now), None);
+            let sweep = sweeps.get(SweepKind::Drift).expect("a schedule");
+            assert_eq!(sweep.overdue_at(), Some(noon + days(21)));
+            assert_eq!(sweep.overdue_at() <= Some(now), is_overdue, "day {day}");
+        }
+    }
+
+    /// A sweep of consolidation that ran late goes on after a restart, for four hours in total.
+    #[test]
+    fn late_consolidation_sweep_lasts_four_hours_across_a_restart() {
+        let noon: Timestamp = "2026-11-20T12:00:00Z".parse().expect("a time");
+        let hours = SignedDuration::from_hours;
+        let kind = SweepKind::Consolidation;
+        let mut cluster = cluster("0 12 * * *", "UTC", SignedDuration::ZERO, true);
+        let schedule = cluster.sweeps.remove(&SweepKind::Drift).expect("a schedule");
+        cluster.sweeps.insert(kind, schedule);
+        let mut sweeps = Sweeps::default();
+        sweeps.apply_schedules(&cluster, &SweepRecords::new(), noon - hours(1));
+        sweeps.start_due(|_| true, noon + hours(6));
+        let records = through_lease(&sweeps.records());
+        let mut sweeps = Sweeps::default();
+        sweeps.apply_schedules(&cluster, &records, noon + hours(7));
+        let pool = "one".into();
+        assert_eq!(sweeps.end_consolidation(false, noon + hours(9)), None);
+        assert!(sweeps.permits(kind, None, &pool));
+        assert!(sweeps.end_consolidation(false, noon + hours(10)).is_some());
+        assert!(!sweeps.permits(kind, None, &pool));
+    }
+
     /// A request for all pools widens a requested sweep of one pool. If it gets no run in time, no
     /// pool may be disrupted any more.
     #[test]
@@ -676,6 +728,7 @@ mod tests {
         sweeps.end_request(kind);
         let later = noon + minute * 2;
         sweeps.expire_requests(later);
+        assert!(sweeps.conflicts(&request(2, Some("two"), later), later));
         sweeps.request(request(2, None, later), later);
         sweeps.start_due(|_| true, later);
         assert_eq!(permits(&sweeps), [true, true]);

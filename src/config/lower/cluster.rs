@@ -113,7 +113,7 @@ fn lower_cluster(
         tags: section.string_map("tags"),
         limits: node_limits(section),
         disruption: disruption::of_cluster(section, schedules),
-        sweeps: sweep_schedules(&section.blocks("sweep").collect::<Vec<_>>(), sweeps),
+        sweeps: sweep_schedules(&section.blocks("sweep").collect::<Vec<_>>(), Some(sweeps)),
         placement_hints: match section.flag("placement_hints") {
             Some(false) => PlacementHints::Off,
             _ => PlacementHints::On,

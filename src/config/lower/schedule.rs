@@ -33,18 +33,18 @@ pub(super) type SweepSchedules = BTreeMap<SweepKind, SweepSchedule>;
 /// The value of `schedule` with which a cluster has no sweeps of a kind.
 const NO_SCHEDULE: &str = "none";
 
-/// The schedules in the `sweep` blocks of a file or a cluster, by kind. They replace those of the
-/// same kind in `defaults`.
+/// The schedules in the `sweep` blocks of a file or a cluster, by kind. Those of a cluster replace
+/// those of the same kind in `top_level`.
 pub(super) fn sweep_schedules(
     sections: &[impl Borrow<DecodedBlock>],
-    defaults: &SweepSchedules,
+    top_level: Option<&SweepSchedules>,
 ) -> SweepSchedules {
-    let mut schedules = defaults.clone();
+    let mut schedules = top_level.cloned().unwrap_or_default();
     for section in sections.iter().map(Borrow::borrow) {
         let Some(kind) = sweep_kind(section) else {
             continue;
         };
-        if section.text("schedule") == Some(NO_SCHEDULE) {
+        if top_level.is_some() && section.text("schedule") == Some(NO_SCHEDULE) {
             schedules.remove(&kind);
         } else if let Some(schedule) = sweep_schedule(section) {
             schedules.insert(kind, schedule);

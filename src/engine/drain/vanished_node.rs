@@ -1,7 +1,5 @@
 //! Deleted Nodes whose instances still run: evicts their pods and terminates the instances.
 
-use std::collections::BTreeSet;
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::claim_steps;
@@ -101,9 +99,11 @@ pub(in crate::engine) fn evict_pods_of_vanished_node(
         && is_confirmed_missing(cx, id, now);
     if evicts {
         // A Node that does not exist cannot be kept, so no cancellation holds the evictions up.
-        cx.progress_of(id).drain.set_cancellation(Cancellation::Possible);
+        let drain = &mut cx.progress_of(id).drain;
+        drain.set_cancellation(Cancellation::Possible);
+        drain.held.clear();
     }
-    evicts && eviction::evict_pods(cx, id, node, &BTreeSet::new(), now)
+    evicts && eviction::evict_pods(cx, id, node, now)
 }
 
 /// Returns whether nodes were listed again since a claim's Node was first missing. The Node may

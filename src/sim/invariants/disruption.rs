@@ -357,9 +357,11 @@ impl Checker {
     pub(super) fn check_late_place(&mut self, pod: &Pod, node: &Node, at: Arrival<'_>) {
         let Arrival { scene, sent, now } = at;
         let since = sent.checked_sub(LATE_PLACE).unwrap_or(sent);
-        let tainted = self.leaving.sent.get(&node.name);
+        let tainted = self.tainted.get(&node.name);
         let was_protected = |at: Timestamp| is_protected(pod, at);
-        if !was_protected(since)
+        // The drain of a Node that a user has deleted does not wait.
+        if node.deleting.is_some()
+            || !was_protected(since)
             || !tainted.is_some_and(|at| was_protected(*at))
             || !waits_for_places(node, scene, now)
         {

@@ -118,7 +118,7 @@ fn recorded(records: &str, kind: SweepKind) -> Option<(Timestamp, bool)> {
     let mut parts = records.split(';').map(|part| part.split(' ').collect::<Vec<_>>());
     let words = parts.find(|words| words.first() == Some(&kind.as_str()))?;
     let second = words.get(1)?.parse().ok()?;
-    Some((Timestamp::from_second(second).ok()?, words.last() == Some(&"*")))
+    Some((Timestamp::from_second(second).ok()?, words.contains(&"*")))
 }
 
 impl Observed {

@@ -1,12 +1,13 @@
 //! Pods that may be evicted only after the drain of their node has begun.
 
 use jiff::SignedDuration;
+use outrigger::engine::event::Event;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pod::Pod;
 use outrigger::model::selector::Selector;
-use outrigger::model::watched_object::WatchedObject;
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::drift::running_with;
 use super::termination::restart;
@@ -72,6 +73,39 @@ fn pod_whose_protection_ends_during_the_drain_needs_a_place() {
     }
 }
 
+/// After the first eviction, the drain can no longer be postponed.
+#[test]
+fn pod_whose_protection_ends_after_other_pods_were_evicted_needs_a_place() {
+    let sized = |name: &str, cpu: i64| {
+        let mut pod = owned_pod(name);
+        pod.requests.cpu_milli = cpu;
+        pod
+    };
+    let mut stage = running_with(1, |cluster| {
+        cluster.pools[0].termination_grace_period = Some(SignedDuration::from_hours(3));
+    });
+    let (mut protected, other) = (sized("p0", 2900), sized("p1", 700));
+    protect_for_a_time(&mut stage, &mut protected);
+    stage.apply(bound(protected, "node-0"));
+    stage.apply(bound(other.clone(), "node-0"));
+    stage.drift();
+    stage.run(minutes(1), &[]);
+    assert_eq!((stage.launches.len(), stage.disrupted()), (2, 1), "a node for the other pod");
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
+    stage.run(10, &["evict"]);
+    assert_eq!(stage.count("evict"), 1);
+    stage.event(Event::Deleted(ObjectKind::Pod, other.key));
+    stage.apply(bound(sized("p2", 2900), "node-1"));
+    stage.commands.clear();
+    stage.run(minutes(PROTECTED - 3), &[]);
+    assert_eq!((stage.launches.len(), stage.count("evict")), (2, 0));
+    stage.run(minutes(4), &[]);
+    assert_eq!((stage.launches.len(), stage.count("evict")), (3, 0), "{:?}", stage.report_texts());
+    stage.apply(WatchedObject::Node(Box::new(stage.node(2))));
+    stage.run(10, &[]);
+    assert!(stage.count("evict") > 0, "{:?}", stage.commands);
+}
+
 #[test]
 fn pod_whose_protection_ends_while_the_daemon_is_down_needs_a_place() {
     let mut stage = draining(protect_for_a_time);
@@ -101,4 +135,21 @@ fn wait_of_a_pod_for_a_place_is_limited() {
     assert_eq!(stage.count("evict"), 0, "{:?}", stage.commands);
     stage.run(minutes(2), &["launch"]);
     assert!(stage.count("evict") > 0, "{:?}", stage.commands);
+}
+
+/// A pod that is protected again and then unprotected waits for a place again.
+#[test]
+fn wait_of_a_pod_for_a_place_starts_again_after_a_new_protection() {
+    let mut stage = draining(protect_for_a_time);
+    restart(&mut stage);
+    stage.run(minutes(2 + 10), &["launch"]);
+    let mut pod = owned_pod("p0");
+    pod.requests.cpu_milli = 2500;
+    let mut again = pod.clone();
+    again.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
+    stage.apply(bound(again, "node-0"));
+    stage.run(minutes(20), &["launch"]);
+    stage.apply(bound(pod, "node-0"));
+    stage.run(minutes(10), &["launch"]);
+    assert_eq!(stage.count("evict"), 0, "{:?}", stage.commands);
 }

@@ -984,7 +984,7 @@ pub(super) fn restart(stage: &mut Stage) {
 fn restart_continues_irrevocable_drains_and_decides_others_again() {
     // The interruption message does not arrive again; the drift is detected again.
     let (interrupted, drifted) = (Reason::Interrupted, Reason::Drifted);
-    // A pod of a drifted node is not evicted before it has a place, which it does not find here.
+    // A pod of a drifted node has no place here, and waits for half the time before its deletion.
     for (given, reason, continues, evicts) in [
         (Some(300), interrupted, true, true),
         (Some(300), drifted, true, false),
@@ -1005,6 +1005,8 @@ fn restart_continues_irrevocable_drains_and_decides_others_again() {
         assert_eq!(all.contains(&"evict a".to_owned()), evicts, "{all:?}");
         assert_eq!(stage.only_node().has_disrupted_taint(), continues);
         assert_eq!(deadline(&stage), before, "the deadline does not change");
+        let all = evictions(&mut stage, 140);
+        assert_eq!(all.contains(&"evict a".to_owned()), continues, "{all:?}");
         stage.run(300, &["launch"]);
         assert_eq!(is_terminated(&stage), given.is_some());
     }

@@ -44,8 +44,8 @@ fn now() -> Timestamp {
 }
 
 /// Returns the start of the minute that follows after at least this time.
-fn minute_after(seconds: i64) -> Timestamp {
-    let later = now() + SignedDuration::from_secs(seconds);
+fn minute_after(time: Duration) -> Timestamp {
+    let later = now() + time;
     let minute = later.round(Unit::Minute).expect("a minute");
     if minute < later { minute + SignedDuration::from_mins(1) } else { minute }
 }
@@ -164,14 +164,15 @@ async fn check_dry_runs(plane: &Plane, setup: &Setup) {
 /// Checks that nodes are disrupted from the minute of their sweep, or from the end of the window
 /// that denies it.
 async fn check_scheduled_sweeps(plane: &Plane, setup: &Setup, nodes: &BTreeMap<String, String>) {
-    let sweep_at = minute_after(15);
+    // Two reloads precede it.
+    let sweep_at = minute_after(patience(10));
     let opens_at = sweep_at + SignedDuration::from_mins(1);
     let start = daily_at(opens_at - SignedDuration::from_mins(10));
     setup.reload("0 0 * * *\"\n  duration = \"24h\"", &format!("{start}\"\n  duration = \"10m\""));
     setup.reload(YEARLY, &daily_at(sweep_at));
     let counts = || (found(setup, "drift"), found(setup, "expiry"));
     let expected = (Some([1, 1, 0]), Some([1, 0, 0]));
-    wait_for("the sweeps", 90, setup, || counts() == expected).await;
+    wait_for("the sweeps", 120, setup, || counts() == expected).await;
     let disrupted = || {
         let first = first_disruptions(plane);
         POOLS.map(|pool| first.get(&nodes[pool]).copied())
