@@ -229,7 +229,7 @@ impl Engine {
             Event::HeldDown(offerings, until) => {
                 fleet_sync::mark_unavailable_offerings(&mut self.cx, offerings, until, now)
             }
-            Event::SweepRequested(request) => self.cx.state.sweeps.request(request),
+            Event::SweepRequested(request) => self.cx.state.sweeps.request(request, now),
             Event::ClockSkewed(skew) => {
                 self.cx.sync.clock_skew = skew;
                 if skew.is_some() {

@@ -195,6 +195,13 @@ impl State {
         self.classes.has_unresolved()
     }
 
+    /// Returns why the node class of a pool cannot launch nodes. `None` if it can, or if the pool
+    /// has no class.
+    pub fn class_fault(&self, pool: &PoolName) -> Option<String> {
+        let class = self.cluster.pool(pool.as_str())?.node_class.as_ref()?;
+        self.classes.launch_fault(class)
+    }
+
     /// Adds reserved capacity of all node classes to the catalog, so that its prices are known.
     fn add_reserved_capacity(&mut self) {
         let catalog = self.catalog_without_reservations.take();

@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::views::status::{ClusterStatus, Paused};
+use crate::engine::views::status::{ClusterStatus, Paused, SweepFindings, SweepStatus};
 use crate::host::text::bounded_line;
 
 /// Describes each unusual condition of a cluster in one line.
@@ -49,6 +49,19 @@ pub fn pending_approvals(status: &ClusterStatus) -> impl Iterator<Item = String>
         )
     });
     change.chain(terminations)
+}
+
+/// Describes the scheduled sweeps of one kind.
+pub fn describe_sweep(sweep: &SweepStatus) -> String {
+    let last = sweep.last.map_or("not run yet".to_owned(), |at| format!("last at {at}"));
+    let found = sweep.found.map_or(String::new(), |found| {
+        let SweepFindings { disrupted, blocked, observed } = found;
+        let total = disrupted + blocked + observed;
+        format!(", found {total} ({disrupted} disrupted, {blocked} blocked, {observed} observed)")
+    });
+    let overdue = if sweep.overdue { ", OVERDUE" } else { "" };
+    let next = sweep.next.map_or("never".to_owned(), |at| format!("at {at}"));
+    format!("sweep {}: {last}{found}, next {next}{overdue}", bounded_line(&sweep.kind))
 }
 
 fn describe_pause(target: &str, pause: &Paused, now: Timestamp) -> String {

@@ -14,8 +14,8 @@ use jiff::Timestamp;
 
 use super::args::SocketArguments;
 use super::success_or;
-use crate::cli::cluster_notes::cluster_notes;
-use crate::engine::views::status::{ClusterStatus, PoolStatus, SweepFindings, SweepStatus};
+use crate::cli::cluster_notes::{cluster_notes, describe_sweep};
+use crate::engine::views::status::{ClusterStatus, PoolStatus};
 use crate::host::clock;
 use crate::host::text::bounded_line;
 use crate::runtime::control::STATUS;
@@ -117,19 +117,6 @@ fn write_cluster(out: &mut String, cluster: &ClusterStatusResponse, now: Timesta
         let _ = writeln!(out, "{}", pool_table(&status.pools).trim_fmt());
     }
     out.push('\n');
-}
-
-/// Describes the scheduled sweeps of one kind.
-fn describe_sweep(sweep: &SweepStatus) -> String {
-    let last = sweep.last.map_or("not run yet".to_owned(), |at| format!("last at {at}"));
-    let found = sweep.found.map_or(String::new(), |found| {
-        let SweepFindings { disrupted, blocked, observed } = found;
-        let total = disrupted + blocked + observed;
-        format!(", found {total} ({disrupted} disrupted, {blocked} blocked, {observed} observed)")
-    });
-    let overdue = if sweep.overdue { ", OVERDUE" } else { "" };
-    let next = sweep.next.map_or("never".to_owned(), |at| format!("at {at}"));
-    format!("sweep {}: {last}{found}, next {next}{overdue}", bounded_line(&sweep.kind))
 }
 
 fn pool_table(pools: &[PoolStatus]) -> Table {

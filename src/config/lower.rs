@@ -131,8 +131,10 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>) -> Config {
     let telemetry = installation::lower_telemetry(reader);
     let schedules = schedule::lower_schedules(reader);
     let (fleet, max_disrupted_per_reload) = installation::lower_fleet(reader, &schedules);
-    let (mut clusters, complete) = cluster::lower_clusters(reader, &installation, &schedules);
-    let sweeps = schedule::sweep_schedules(&reader.decode_sections("sweep"));
+    let sweeps = reader.decode_sections("sweep");
+    let sweeps = schedule::sweep_schedules(&sweeps, None);
+    let (mut clusters, complete) =
+        cluster::lower_clusters(reader, &installation, &schedules, &sweeps);
     let classes = node_class::lower_node_classes(reader);
     let pools = pool::lower_pools(reader, &schedules);
     let overlays = overlay::lower_overlays(reader, &pools);
@@ -144,9 +146,6 @@ pub(super) fn lower_blocks(reader: &Decoder<'_>) -> Config {
         cluster.batching = batching;
         cluster.safeguards.max_disrupted_per_reload = max_disrupted_per_reload;
         cluster.scheduling = scheduling.clone();
-        for (kind, schedule) in &sweeps {
-            cluster.sweeps.entry(*kind).or_insert_with(|| schedule.clone());
-        }
         let used = give_pools(cluster, &pools, &classes);
         if managed && made_by_ec2(cluster) {
             required::check_required(cluster, &used);

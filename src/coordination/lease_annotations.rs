@@ -6,8 +6,10 @@
 //! that were disrupted, and when: `v1`, then `CLAIM SECOND REASON POOL` for each, separated by
 //! semicolons. An invalid value blocks whatever it might have blocked. `outrigger.dev/accepted`
 //! contains the approved ids. `outrigger.dev/sweeps` has the last sweep of each kind: `v1`, then
-//! `KIND SECOND SCHEDULE ran`, or `new` in place of `ran` before the first sweep, and `*` or the
-//! claims of the nodes that it found, separated by semicolons.
+//! `KIND SECOND SCHEDULE LAST SINCE` for each, separated by semicolons, and the nodes that it
+//! found: their claims, or `*` and the time of its start if it runs. No occurrence up to `SECOND`
+//! runs any more. `LAST` is the occurrence of the last sweep, or `new` before the first one, and
+//! the schedule is in force since `SINCE`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -44,8 +46,7 @@ const SWEPT_CLAIMS_MAX: usize = 250;
 /// The word of [`SWEEPS`] for a sweep that has not completed.
 const ALL: &str = "*";
 
-/// The words of [`SWEEPS`] for a schedule with and without a sweep so far.
-const RAN: &str = "ran";
+/// The word of [`SWEEPS`] for a schedule without a sweep so far.
 const NEW: &str = "new";
 
 /// The last sweep of each kind.
@@ -288,11 +289,12 @@ pub fn sweeps_text(records: &SweepRecords) -> String {
     let mut text = VERSION.to_owned();
     for (kind, record) in records {
         let (kind, second) = (kind.as_str(), record.done_until.as_second());
-        let ran = if record.ran { RAN } else { NEW };
-        text += &format!(";{kind} {second} {} {ran}", record.schedule);
+        let last = record.last.map_or(NEW.to_owned(), |at| at.as_second().to_string());
+        let since = record.known_since.as_second();
+        text += &format!(";{kind} {second} {} {last} {since}", record.schedule);
         match &record.scope {
             SweepScope::None => {}
-            SweepScope::All => text += &format!(" {ALL}"),
+            SweepScope::All => text += &format!(" {ALL} {}", record.running_since.as_second()),
             SweepScope::Claims(claims) => {
                 let words = claims.iter().filter(|claim| is_word(claim.as_str()));
                 let stored = words.take(SWEPT_CLAIMS_MAX);
@@ -318,15 +320,25 @@ fn parse_sweeps(text: &str) -> SweepRecords {
     let record = |part: &str| {
         let mut fields = part.split(' ');
         let kind = SweepKind::parse(fields.next()?)?;
-        let done_until = Timestamp::from_second(fields.next()?.parse().ok()?).ok()?;
-        let (schedule, ran) = (fields.next()?.to_owned(), fields.next()? == RAN);
-        let claims: Vec<&str> = fields.take(SWEPT_CLAIMS_MAX).collect();
-        let scope = match claims.as_slice() {
-            [] => SweepScope::None,
-            [word] if *word == ALL => SweepScope::All,
-            claims => SweepScope::Claims(claims.iter().map(|id| ClaimId::from(*id)).collect()),
+        let second = |text: &str| Timestamp::from_second(text.parse().ok()?).ok();
+        let done_until = second(fields.next()?)?;
+        let schedule = fields.next()?.to_owned();
+        let last = match fields.next()? {
+            NEW => None,
+            text => Some(second(text)?),
         };
-        Some((kind, SweepRecord { done_until, schedule, ran, scope }))
+        let known_since = second(fields.next()?)?;
+        let claims: Vec<&str> = fields.take(SWEPT_CLAIMS_MAX).collect();
+        let (scope, running_since) = match claims.as_slice() {
+            [] => (SweepScope::None, done_until),
+            [ALL, started] => (SweepScope::All, second(started)?),
+            claims => {
+                let claims = claims.iter().map(|id| ClaimId::from(*id));
+                (SweepScope::Claims(claims.collect()), done_until)
+            }
+        };
+        let record = SweepRecord { done_until, schedule, last, known_since, running_since, scope };
+        Some((kind, record))
     };
     parts.filter_map(record).collect()
 }

@@ -8,6 +8,8 @@ pub(super) mod clearance;
 pub(super) mod waves;
 // Order, retries and deadlines of evictions.
 pub(super) mod eviction;
+// Pods that become evictable during the drain.
+pub(super) mod late_places;
 // Nodes deleted while their instances run.
 pub(super) mod vanished_node;
 // Waits for volume detachment.
@@ -153,6 +155,9 @@ pub(super) fn drain(
         (drain.taint.confirmed, drain.listing.confirmed) = (None, None);
     }
     let (tainted, released) = (drain.taint.confirmed, drain.release.is_released());
+    if tainted.is_none() && released {
+        late_places::forget_places(cx, id);
+    }
     if tainted.is_none()
         && !released
         && !clearance::try_clear(cx, consolidation, fleet, id, reason, now)
@@ -187,6 +192,7 @@ pub(super) fn drain(
     } else if cx.drain_of(id).is_some_and(|drain| drain.listing.confirmed.is_some()) {
         claim_steps::enter_phase(cx, id, ClaimPhase::Terminating, now);
     } else {
+        late_places::hold_pods_without_places(cx, nominations, id, reason, now);
         evict_and_confirm(cx, consolidation, id, &node.name, reason, tainted, now);
     }
 }

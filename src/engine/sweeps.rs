@@ -26,13 +26,14 @@ use crate::state::sweeps::{DueSweeps, SweepResult};
 
 /// Returns whether a sweep is due and can start.
 pub(super) fn is_any_due(cx: &Context, now: Timestamp) -> bool {
-    cx.state.notes.fault.is_none() && cx.state.sweeps.is_any_due(|kind| is_ready(cx, kind), now)
+    cx.state.notes.fault.is_none() && cx.state.sweeps.is_any_due(ready_kinds(cx), now)
 }
 
-/// Returns whether a sweep could find its nodes. A drift sweep waits for the node classes: without
-/// them, it would find too few nodes.
-fn is_ready(cx: &Context, kind: SweepKind) -> bool {
-    kind != SweepKind::Drift || !cx.state.awaits_classes()
+/// Returns whether a sweep of a kind could find its nodes. A drift sweep waits for the node
+/// classes: without them, it would find too few nodes.
+fn ready_kinds(cx: &Context) -> impl Fn(SweepKind) -> bool + use<> {
+    let awaits_classes = cx.state.awaits_classes();
+    move |kind| kind != SweepKind::Drift || !awaits_classes
 }
 
 /// Applies the schedules of the configuration. Nothing happens before the Lease was read: it
@@ -53,8 +54,7 @@ pub(super) fn start_due_sweeps(
     if !is_any_due(cx, now) {
         return DueSweeps::default();
     }
-    let awaits_classes = cx.state.awaits_classes();
-    let is_ready = |kind| kind != SweepKind::Drift || !awaits_classes;
+    let is_ready = ready_kinds(cx);
     if cx.state.sweeps.get(SweepKind::Consolidation).is_some_and(|sweep| sweep.is_due(now)) {
         end_consolidation(cx, true, now);
     }
@@ -106,10 +106,17 @@ pub(super) fn record_checked_nodes(
                 && cx.state.sweeps.permits(kind, Some(id), &claim.record.pool)
         });
         let due: BTreeSet<ClaimId> = due.map(|(id, _)| id.clone()).collect();
-        let (is_known, claims) = (is_ready(cx, kind), &cx.state.ledger.claims);
+        let (is_known, claims) = (ready_kinds(cx)(kind), &cx.state.ledger.claims);
         let ended = cx.state.sweeps.found(kind).filter(|id| !claims.contains_key(*id));
         let ended: BTreeSet<ClaimId> = ended.cloned().collect();
-        let is_evaluated = |id: &ClaimId| ended.contains(id) || is_known && evaluated.contains(id);
+        // While the node class of a pool is not ready, the drift of its nodes is unknown.
+        let unknown = claims.iter().filter(|(_, claim)| {
+            kind == SweepKind::Drift && cx.state.class_fault(&claim.record.pool).is_some()
+        });
+        let unknown: BTreeSet<ClaimId> = unknown.map(|(id, _)| id.clone()).collect();
+        let is_evaluated = |id: &ClaimId| {
+            ended.contains(id) || is_known && evaluated.contains(id) && !unknown.contains(id)
+        };
         record_found_nodes(cx, due_sweeps, kind, &found, due, is_evaluated, now);
     }
 }
@@ -124,13 +131,9 @@ pub(super) fn record_found_nodes(
     evaluated: impl Fn(&ClaimId) -> bool,
     now: Timestamp,
 ) {
-    let only_requested = cx.state.sweeps.requested(kind);
-    let only_requested = only_requested.filter(|_| !due_sweeps.started.contains_key(&kind));
-    let result = match only_requested {
-        Some(request) => count_outcomes(&sweep_result::nodes_of_request(found, request)),
-        None => count_outcomes(found),
-    };
-    answer_request(cx, kind, found, now);
+    let of_request = answer_request(cx, kind, found, now);
+    let only_requested = of_request.filter(|_| !due_sweeps.started.contains_key(&kind));
+    let result = count_outcomes(only_requested.unwrap_or(found));
     if due_sweeps.has_started(kind) {
         let at = due_sweeps.started.get(&kind).copied().unwrap_or(now);
         cx.outbox.push_report(Report::Swept { sweep: kind, at, result });
@@ -138,13 +141,17 @@ pub(super) fn record_found_nodes(
     cx.state.sweeps.record_check(kind, due, evaluated, result);
 }
 
-/// Stores the result of the requested sweep of this kind, if there is one.
-fn answer_request(cx: &mut Context, kind: SweepKind, found: &[SweptNode], now: Timestamp) {
-    if let Some(request) = cx.state.sweeps.requested(kind) {
-        let nodes = sweep_result::nodes_of_request(found, request);
-        let run = SweepRun { id: request.id, at: now, nodes };
-        cx.sweep_runs.insert(kind, run);
-    }
+/// Stores the result of the requested sweep of this kind, if there is one, and returns its nodes.
+fn answer_request<'a>(
+    cx: &'a mut Context,
+    kind: SweepKind,
+    found: &[SweptNode],
+    now: Timestamp,
+) -> Option<&'a [SweptNode]> {
+    let request = cx.state.sweeps.requested(kind)?;
+    let nodes = sweep_result::nodes_of_request(found, request);
+    let run = SweepRun { id: request.id, at: now, nodes };
+    Some(&cx.sweep_runs.entry(kind).insert_entry(run).into_mut().nodes)
 }
 
 /// Counts the nodes that a run of consolidation disrupts. The sweep ends once a run finds nothing,

@@ -105,8 +105,12 @@ pub struct SweepRecord {
     pub done_until: Timestamp,
     /// Id of the schedule. A record of a different schedule is ignored.
     pub schedule: String,
-    /// Whether an occurrence has run: the last one at `done_until` or earlier.
-    pub ran: bool,
+    /// The occurrence of the last sweep. `None` before the first one.
+    pub last: Option<Timestamp>,
+    /// Since when the schedule is in force.
+    pub known_since: Timestamp,
+    /// When the running sweep of consolidation has started.
+    pub running_since: Timestamp,
     /// Which nodes may be disrupted.
     pub scope: SweepScope,
 }

@@ -136,6 +136,11 @@ pub(crate) async fn run_sweep(
             let why = format!("it makes no decisions now: {}", bounded_line(&why));
             return Err((StatusCode::SERVICE_UNAVAILABLE, why));
         }
+        if !dry_run && engine.state().sweeps.conflicts(&asked, now) {
+            let why = "another request for a sweep of this kind is in progress, try again later"
+                .to_owned();
+            return Err((StatusCode::CONFLICT, why));
+        }
         let preview = match dry_run {
             true => engine.preview_sweep(&asked, now),
             false => Vec::new(),

@@ -381,6 +381,7 @@ impl Checker {
             return;
         };
         self.check_protection(pod, node, at);
+        self.check_late_place(pod, node, at);
         if scene.our_machine(node).is_none() {
             let text = format!("evict {key} from {}, which is not ours", node.name);
             self.add_violation(Invariant::Foreign, now, text);

@@ -35,6 +35,8 @@ pub enum DrainBlocker {
         /// Its first finalizers.
         finalizers: Vec<String>,
     },
+    /// A pod is not evicted yet, because it has no place on another node.
+    Unplaced(PodKey),
     /// A pod is not evicted yet, or has not reacted to its eviction.
     Pod(PodKey),
     /// A volume is still attached.
@@ -48,6 +50,7 @@ impl DrainBlocker {
             Self::Protected(_) => "protected",
             Self::Budget { .. } => "budget",
             Self::Ending { .. } => "ending",
+            Self::Unplaced(_) => "unplaced",
             Self::Pod(_) => "pod",
             Self::Volume(_) => "volume",
         }
@@ -74,6 +77,7 @@ impl fmt::Display for DrainBlocker {
                     names => write!(f, " and has the finalizers {}", names.join(", ")),
                 }
             }
+            Self::Unplaced(pod) => write!(f, "pod {pod} has no place on another node yet"),
             Self::Pod(pod) => write!(f, "pod {pod} is not evicted yet"),
             Self::Volume(attachment) => {
                 write!(f, "volume {} is still attached ({})", attachment.volume, attachment.name)

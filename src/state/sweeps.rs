@@ -52,7 +52,7 @@ pub struct SweepProgress {
     /// No occurrence up to this time runs any more.
     done_until: Timestamp,
     next: Option<Timestamp>,
-    /// Since when the schedule is in force, as far as this engine knows.
+    /// Since when the schedule is in force.
     known_since: Timestamp,
     /// The occurrence of the last sweep. `None` if none is known.
     pub last: Option<Timestamp>,
@@ -103,10 +103,10 @@ impl SweepProgress {
     fn resume(&mut self, record: &SweepRecord, now: Timestamp) {
         let is_ahead = record.done_until.duration_since(now) > LATE_MAX;
         if record.schedule == schedule_id(&self.schedule) && !is_ahead {
-            self.last = record.ran.then_some(record.done_until);
+            (self.last, self.known_since) = (record.last, record.known_since);
+            self.running_since = record.running_since;
+            self.running_at = record.last.unwrap_or(record.done_until);
             self.scope.clone_from(&record.scope);
-            (self.known_since, self.running_since) = (record.done_until, record.done_until);
-            self.running_at = record.done_until;
             self.set_done_until(record.done_until);
         }
     }
@@ -278,9 +278,21 @@ impl Sweeps {
         claims.into_iter().flatten()
     }
 
-    /// Requests a sweep. It replaces an earlier request of the same kind that has not started.
-    pub fn request(&mut self, request: SweepRequest) {
-        self.requests.insert(request.kind, request);
+    /// Requests a sweep. The request is ignored if it [`conflicts`](Self::conflicts) with another.
+    pub fn request(&mut self, request: SweepRequest, now: Timestamp) {
+        if !self.conflicts(&request, now) {
+            self.requests.insert(request.kind, request);
+        }
+    }
+
+    /// Returns whether a request would replace an earlier one: of the same kind without a result,
+    /// or for consolidation of a different pool that is still running.
+    pub fn conflicts(&self, request: &SweepRequest, now: Timestamp) -> bool {
+        let requests = [&self.requests, &self.requested].into_iter();
+        let mut requests = requests.filter_map(|requests| requests.get(&request.kind));
+        let sweep = self.by_kind.get(&request.kind).filter(|it| it.scope == SweepScope::All);
+        let running = sweep.and_then(|sweep| sweep.running_pool.as_ref());
+        requests.any(|other| other.until > now) || running.is_some_and(|pool| !request.covers(pool))
     }
 
     /// Returns the requested sweep of a kind that has started and has no result yet.
@@ -309,8 +321,9 @@ impl Sweeps {
                 sweep.running_request = Some(request.id);
                 sweep.running_pool.clone_from(&request.pool);
                 sweep.result = Some(SweepResult::default());
-            } else if request.pool.is_none() {
-                sweep.running_pool = None;
+            } else if sweep.running_pool.is_some() && request.pool.is_none() {
+                // If this request gets no run in time, the sweep that it has widened ends.
+                (sweep.running_request, sweep.running_pool) = (Some(request.id), None);
             }
             sweep.scope = SweepScope::All;
         }
@@ -460,7 +473,9 @@ impl Sweeps {
         let record = |sweep: &SweepProgress| SweepRecord {
             done_until: sweep.done_until,
             schedule: schedule_id(&sweep.schedule),
-            ran: sweep.last == Some(sweep.done_until),
+            last: sweep.last,
+            known_since: sweep.known_since,
+            running_since: sweep.running_since,
             // A requested sweep ends with the leadership.
             scope: match sweep.running_request {
                 Some(_) if sweep.scope == SweepScope::All => SweepScope::None,
@@ -484,7 +499,7 @@ mod tests {
     use crate::coordination::lease_annotations::{SWEEPS, sweeps_text};
     use crate::model::cluster::Cluster;
     use crate::model::cron_schedule::CronSchedule;
-    use crate::model::sweep::{SweepKind, SweepSchedule};
+    use crate::model::sweep::{SweepKind, SweepRequest, SweepSchedule};
 
     /// A cluster whose drift sweeps have this schedule.
     fn cluster(expression: &str, zone: &str, jitter: SignedDuration, catch_up: bool) -> Cluster {
@@ -616,6 +631,109 @@ mod tests {
             sweeps.apply_schedules(&cluster, &SweepRecords::new(), noon - minutes(1));
             assert_eq!(started(&mut sweeps, now).is_some(), expect, "{catch_up} {down:#}");
         }
+    }
+
+    /// The next leader shows the last sweep, and reports it as overdue in time.
+    #[test]
+    fn record_keeps_the_last_sweep_although_later_ones_were_skipped() {
+        let noon: Timestamp = "2026-11-20T12:00:00Z".parse().expect("a time");
+        let days = |count: i64| SignedDuration::from_hours(24 * count);
+        let cluster = cluster("0 12 * * *", "UTC", SignedDuration::ZERO, false);
+        let mut sweeps = Sweeps::default();
+        sweeps.apply_schedules(&cluster, &SweepRecords::new(), noon - days(1));
+        assert_eq!(started(&mut sweeps, noon), Some(noon));
+        for day in 1..4 {
+            let late = noon + days(day) + SignedDuration::from_hours(1);
+            let records = through_lease(&sweeps.records());
+            sweeps = Sweeps::default();
+            sweeps.apply_schedules(&cluster, &records, late);
+            assert_eq!(started(&mut sweeps, late), None);
+            let sweep = sweeps.get(SweepKind::Drift).expect("a schedule");
+            assert_eq!((sweep.last, sweep.next()), (Some(noon), Some(noon + days(day + 1))));
+            assert_eq!(sweep.overdue_at(), Some(noon + days(2)));
+        }
+    }
+
+    /// The last sweep of the former schedule does not make the new one overdue.
+    #[test]
+    fn changed_schedule_is_overdue_two_periods_after_the_change_even_after_a_restart() {
+        let noon: Timestamp = "2026-11-01T12:00:00Z".parse().expect("a time");
+        let days = |count: i64| SignedDuration::from_hours(24 * count);
+        let monthly = cluster("0 12 1 * *", "UTC", SignedDuration::ZERO, false);
+        let daily = cluster("0 12 * * *", "UTC", SignedDuration::ZERO, false);
+        let mut sweeps = Sweeps::default();
+        sweeps.apply_schedules(&monthly, &SweepRecords::new(), noon - days(1));
+        assert_eq!(started(&mut sweeps, noon), Some(noon));
+        let changed = noon + days(19) + SignedDuration::from_hours(1);
+        sweeps.apply_schedules(&daily, &SweepRecords::new(), changed);
+        // A sweep that is always missed becomes overdue although the daemon is restarted.
+        for (day, is_overdue) in [(19, false), (20, false), (21, true), (22, true)] {
+            let now = noon + days(day) + SignedDuration::from_hours(2);
+            let records = through_lease(&sweeps.records());
+            sweeps = Sweeps::default();
+            sweeps.apply_schedules(&daily, &records, now);
+            assert_eq!(started(&mut sweeps, now), None);
+            let sweep = sweeps.get(SweepKind::Drift).expect("a schedule");
+            assert_eq!(sweep.overdue_at(), Some(noon + days(21)));
+            assert_eq!(sweep.overdue_at() <= Some(now), is_overdue, "day {day}");
+        }
+    }
+
+    /// A sweep of consolidation that ran late goes on after a restart, for four hours in total.
+    #[test]
+    fn late_consolidation_sweep_lasts_four_hours_across_a_restart() {
+        let noon: Timestamp = "2026-11-20T12:00:00Z".parse().expect("a time");
+        let hours = SignedDuration::from_hours;
+        let kind = SweepKind::Consolidation;
+        let mut cluster = cluster("0 12 * * *", "UTC", SignedDuration::ZERO, true);
+        let schedule = cluster.sweeps.remove(&SweepKind::Drift).expect("a schedule");
+        cluster.sweeps.insert(kind, schedule);
+        let mut sweeps = Sweeps::default();
+        sweeps.apply_schedules(&cluster, &SweepRecords::new(), noon - hours(1));
+        sweeps.start_due(|_| true, noon + hours(6));
+        let records = through_lease(&sweeps.records());
+        let mut sweeps = Sweeps::default();
+        sweeps.apply_schedules(&cluster, &records, noon + hours(7));
+        let pool = "one".into();
+        assert_eq!(sweeps.end_consolidation(false, noon + hours(9)), None);
+        assert!(sweeps.permits(kind, None, &pool));
+        assert!(sweeps.end_consolidation(false, noon + hours(10)).is_some());
+        assert!(!sweeps.permits(kind, None, &pool));
+    }
+
+    /// A request for all pools widens a requested sweep of one pool. If it gets no run in time, no
+    /// pool may be disrupted any more.
+    #[test]
+    fn request_that_gets_no_run_in_time_ends_the_sweep_that_it_widened() {
+        let noon: Timestamp = "2026-11-20T12:00:00Z".parse().expect("a time");
+        let kind = SweepKind::Consolidation;
+        let mut cluster = cluster("0 20 * * *", "UTC", SignedDuration::ZERO, false);
+        let schedule = cluster.sweeps.remove(&SweepKind::Drift).expect("a schedule");
+        cluster.sweeps.insert(kind, schedule);
+        let mut sweeps = Sweeps::default();
+        sweeps.apply_schedules(&cluster, &SweepRecords::new(), noon);
+        let minute = SignedDuration::from_mins(1);
+        let request = |id: u64, pool: Option<&str>, at: Timestamp| SweepRequest {
+            id,
+            kind,
+            pool: pool.map(Into::into),
+            until: at + minute,
+        };
+        let permits =
+            |sweeps: &Sweeps| ["one", "two"].map(|pool| sweeps.permits(kind, None, &pool.into()));
+        sweeps.request(request(1, Some("one"), noon), noon);
+        sweeps.start_due(|_| true, noon);
+        assert_eq!(permits(&sweeps), [true, false]);
+        // Its first run has answered the request, and the sweep continues.
+        sweeps.end_request(kind);
+        let later = noon + minute * 2;
+        sweeps.expire_requests(later);
+        assert!(sweeps.conflicts(&request(2, Some("two"), later), later));
+        sweeps.request(request(2, None, later), later);
+        sweeps.start_due(|_| true, later);
+        assert_eq!(permits(&sweeps), [true, true]);
+        sweeps.expire_requests(later + minute);
+        assert_eq!(permits(&sweeps), [false, false]);
     }
 
     #[test]

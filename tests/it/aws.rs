@@ -9,6 +9,7 @@ mod kills;
 mod doctor;
 mod ssm_parameter;
 mod standby;
+mod sweeps;
 
 use std::collections::BTreeMap;
 use std::process::Command;

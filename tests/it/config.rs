@@ -10,6 +10,7 @@ use outrigger::config::settings::SsmOutput;
 use outrigger::config::{
     Config, FileReadError, Inputs, ParameterState, SourceFile, VariableInput, load,
 };
+use outrigger::model::sweep::SweepSchedule;
 
 mod formatting;
 mod functions;
@@ -204,4 +205,37 @@ fn every_shipped_example_loads_without_warnings() {
         }
     }
     assert!(seen > 0);
+}
+
+/// Kinds and schedules of the sweeps of a cluster with this HCL, next to those of the top level.
+fn sweeps_with(of_cluster: &str) -> Vec<(&'static str, String)> {
+    let text = format!(
+        r#"
+outrigger {{ installation = "tests" }}
+sweep "drift" {{ schedule = "0 1 * * *" }}
+sweep "expiry" {{ schedule = "0 2 * * *" }}
+cluster "one" {{
+  region = "eu-central-1"
+  kubeconfig {{ path = "/etc/kubeconfig" }}
+  {of_cluster}
+}}
+"#
+    );
+    let config = load_text(&text).unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
+    let sweeps = config.clusters[0].sweeps.iter();
+    let expression = |sweep: &SweepSchedule| sweep.schedule.expression().to_owned();
+    sweeps.map(|(kind, sweep)| (kind.as_str(), expression(sweep))).collect()
+}
+
+#[test]
+fn cluster_replaces_or_ignores_sweeps_of_the_top_level() {
+    let (drift, expiry) = (("drift", "0 1 * * *".into()), ("expiry", "0 2 * * *".into()));
+    assert_eq!(sweeps_with(""), [drift.clone(), expiry.clone()]);
+    let replaced = ("drift", "0 3 * * *".to_owned());
+    assert_eq!(
+        sweeps_with(r#"sweep "drift" { schedule = "0 3 * * *" }"#),
+        [replaced, expiry.clone()]
+    );
+    assert_eq!(sweeps_with(r#"sweep "drift" { schedule = "none" }"#), [expiry]);
+    assert_eq!(sweeps_with(r#"sweep "orphans" { schedule = "none" }"#).len(), 2);
 }

@@ -49,6 +49,7 @@ mod registration;
 mod replacement_nodes;
 mod reservations;
 mod buffers;
+mod late_places;
 mod blocked_drains;
 mod two_clusters;
 mod in_place_update;

@@ -2,7 +2,7 @@
 
 use super::daemon_data::DaemonData;
 use super::table::{Cell, CellStyle, Column, Table, TableRow};
-use crate::cli::cluster_notes::pending_approvals;
+use crate::cli::cluster_notes::{describe_sweep, pending_approvals};
 use crate::runtime::cluster_health::ClusterHealth;
 use crate::runtime::control_status::ClusterStatusResponse;
 
@@ -89,14 +89,20 @@ fn health_status(cluster: &ClusterStatusResponse) -> (&str, CellStyle) {
         }
     }
     let is_suspended = status.is_some_and(|status| status.held_by.is_some());
+    let has_overdue_sweep =
+        status.is_some_and(|status| status.sweeps.iter().any(|sweep| sweep.overdue));
     match (cluster.is_well, is_suspended) {
         (true, _) => (&cluster.standing, CellStyle::Good),
         (false, true) if cluster.standing == "ready" => ("suspended", CellStyle::Bad),
+        (false, false) if cluster.standing == "ready" && has_overdue_sweep => {
+            ("overdue", CellStyle::Bad)
+        }
         (false, _) => (&cluster.standing, CellStyle::Bad),
     }
 }
 
-/// Formats the details of a cluster: leader, suspension, pauses, pending approvals and pools.
+/// Formats the details of a cluster: leader, suspension, pauses, pending approvals, sweeps and
+/// pools.
 fn cluster_details(cluster: &ClusterStatusResponse) -> String {
     let mut all: Vec<String> = cluster.led_by.iter().cloned().collect();
     if let Some(status) = &cluster.status {
@@ -112,6 +118,9 @@ fn cluster_details(cluster: &ClusterStatusResponse) -> String {
             all.push(format!("{target} is paused{until}: {}", pause.reason));
         }
         all.extend(pending_approvals(status));
+        let (overdue, others): (Vec<_>, Vec<_>) =
+            status.sweeps.iter().partition(|sweep| sweep.overdue);
+        all.extend(overdue.into_iter().chain(others).map(describe_sweep));
         let pools = status.pools.iter();
         all.extend(pools.map(|pool| {
             let (ready, coming, leaving) = (pool.ready, pool.starting, pool.leaving);

@@ -55,7 +55,8 @@ impl Layout {
         let details = match height {
             0..=7 => 0,
             8..=15 => 1,
-            _ => 2,
+            16..=29 => 2,
+            _ => 5,
         };
         let others = [has_help, has_tabs, has_titles];
         let others = others.into_iter().filter(|shown| *shown).count();

@@ -19,7 +19,9 @@ use super::daemon_data::{DaemonRequest, DaemonResponse};
 use super::render::{draw_screen, table_rows};
 use super::{nodes_view, terminal};
 use crate::engine::views::inventory::Amount;
-use crate::engine::views::status::{ClusterStatus, Paused, PoolStatus, Unaccepted};
+use crate::engine::views::status::{
+    ClusterStatus, Paused, PoolStatus, SweepFindings, SweepStatus, Unaccepted,
+};
 use crate::runtime::activity_log::ActivityEntry;
 use crate::runtime::control_inventory::{Holds, InventoryRequest, NodeDto, ToldInventory, ToldPod};
 use crate::runtime::control_status::{ClusterStatusResponse, StatusResponse};
@@ -42,7 +44,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Four clusters: healthy, unhealthy, paused, and led by a different host.
+/// Four clusters: healthy with sweeps, unhealthy, paused, and led by a different host.
 fn fleet() -> StatusResponse {
     let status = |nodes, unready_nodes, waiting_pods, unplaced_pods| ClusterStatus {
         mode: "manage".to_owned(),
@@ -75,6 +77,14 @@ fn fleet() -> StatusResponse {
     let mut held = status(140, 3, 7, 2);
     held.held_by = Some("the watch of pods is silent".to_owned());
     held.unaccepted = Some(Unaccepted { id: "k3".to_owned(), nodes: 70, total: 140 });
+    let mut swept = status(3, 0, 1, 0);
+    swept.sweeps = vec![SweepStatus {
+        kind: "drift".to_owned(),
+        last: Some(ago(600)),
+        next: Some(NOW),
+        overdue: true,
+        found: Some(SweepFindings { disrupted: 1, blocked: 2, observed: 0 }),
+    }];
     let mut standby = cluster("west", "on standby", true, None);
     standby.led_by = Some("host-b leads it".to_owned());
     StatusResponse {
@@ -83,7 +93,7 @@ fn fleet() -> StatusResponse {
         reload_fault: None,
         clusters: vec![
             standby,
-            cluster("east", "ready", true, Some(status(3, 0, 1, 0))),
+            cluster("east", "ready", false, Some(swept)),
             cluster("north", "ready", false, Some(held)),
             cluster("south", "ready", true, Some(paused)),
         ],

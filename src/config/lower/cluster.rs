@@ -7,7 +7,7 @@ use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::installation::Installation;
 use crate::config::lower::quantities::node_limits;
-use crate::config::lower::schedule::{Schedules, sweep_schedules};
+use crate::config::lower::schedule::{Schedules, SweepSchedules, sweep_schedules};
 use crate::config::lower::{BlockInstance, check_name, disruption};
 use crate::config::report::{error_at, warning_at};
 use crate::config::source::Span;
@@ -31,6 +31,7 @@ pub(super) fn lower_clusters(
     reader: &Decoder<'_>,
     installation: &Installation,
     schedules: &Schedules,
+    sweeps: &SweepSchedules,
 ) -> (Vec<ClusterSpec>, bool) {
     let (instances, complete) = reader.decode_instances("cluster");
     let mut places: BTreeMap<String, Span> = BTreeMap::new();
@@ -38,7 +39,7 @@ pub(super) fn lower_clusters(
     let mut all_named = true;
     for instance in &instances {
         all_named &= !instance.section.is_set("name") || instance.section.get("name").is_some();
-        let Some(draft) = lower_cluster(reader, instance, installation, schedules) else {
+        let Some(draft) = lower_cluster(reader, instance, installation, schedules, sweeps) else {
             continue;
         };
         let cluster = &draft.cluster;
@@ -71,6 +72,7 @@ fn lower_cluster(
     instance: &BlockInstance,
     installation: &Installation,
     schedules: &Schedules,
+    sweeps: &SweepSchedules,
 ) -> Option<ClusterSpec> {
     let section = &instance.section;
     if section.is_set("name") && section.get("name").is_none() {
@@ -111,7 +113,7 @@ fn lower_cluster(
         tags: section.string_map("tags"),
         limits: node_limits(section),
         disruption: disruption::of_cluster(section, schedules),
-        sweeps: sweep_schedules(&section.blocks("sweep").collect::<Vec<_>>()),
+        sweeps: sweep_schedules(&section.blocks("sweep").collect::<Vec<_>>(), Some(sweeps)),
         placement_hints: match section.flag("placement_hints") {
             Some(false) => PlacementHints::Off,
             _ => PlacementHints::On,

@@ -27,12 +27,30 @@ pub(super) fn lower_schedules(reader: &Decoder<'_>) -> Schedules {
     windows.collect()
 }
 
-/// The schedules in the `sweep` blocks of a file or a cluster, by kind.
+/// Schedules of sweeps, by kind.
+pub(super) type SweepSchedules = BTreeMap<SweepKind, SweepSchedule>;
+
+/// The value of `schedule` with which a cluster has no sweeps of a kind.
+const NO_SCHEDULE: &str = "none";
+
+/// The schedules in the `sweep` blocks of a file or a cluster, by kind. Those of a cluster replace
+/// those of the same kind in `top_level`.
 pub(super) fn sweep_schedules(
     sections: &[impl Borrow<DecodedBlock>],
-) -> BTreeMap<SweepKind, SweepSchedule> {
-    let sections = sections.iter().map(Borrow::borrow);
-    sections.filter_map(|section| Some((sweep_kind(section)?, sweep_schedule(section)?))).collect()
+    top_level: Option<&SweepSchedules>,
+) -> SweepSchedules {
+    let mut schedules = top_level.cloned().unwrap_or_default();
+    for section in sections.iter().map(Borrow::borrow) {
+        let Some(kind) = sweep_kind(section) else {
+            continue;
+        };
+        if top_level.is_some() && section.text("schedule") == Some(NO_SCHEDULE) {
+            schedules.remove(&kind);
+        } else if let Some(schedule) = sweep_schedule(section) {
+            schedules.insert(kind, schedule);
+        }
+    }
+    schedules
 }
 
 /// The kind of a sweep, or an error.

@@ -32,8 +32,8 @@ struct EvictionTarget {
     grace: Option<u32>,
 }
 
-/// Evicts the pods next in the drain order and deletes those whose deletion is due. Returns
-/// whether any pod blocks the drain.
+/// Evicts the pods next in the drain order, except those held without a place, and deletes those
+/// whose deletion is due. Returns whether any pod blocks the drain.
 pub(in crate::engine) fn evict_pods(
     cx: &mut Context,
     id: &ClaimId,
@@ -57,7 +57,7 @@ pub(in crate::engine) fn evict_pods(
     let turn = others.iter().map(|pod| pod.drain_order()).min();
     let due = others.iter().filter(|pod| {
         let is_due = Some(pod.drain_order()) == turn && !cx.waves.is_in_later_wave(&pod.key);
-        is_due && pod.deleting.is_none()
+        is_due && pod.deleting.is_none() && !drain.held.contains(&pod.key)
     });
     let (spared, evicted): (Vec<&Pod>, Vec<&Pod>) =
         due.copied().partition(|pod| pod.is_protected(now));
@@ -124,7 +124,14 @@ pub(in crate::engine) fn drain_blockers(
     let node = cx.claim(id).and_then(|claim| claim.node.as_ref());
     let pods = node.map(|node| cx.state.drain_blockers(node.as_str(), now));
     let volumes = cx.drain_of(id).into_iter().flat_map(|drain| &drain.detach.left);
+    let held = cx.drain_of(id).map(|drain| &drain.held);
     let mut blockers = pods.unwrap_or_default();
+    for blocker in &mut blockers {
+        let DrainBlocker::Pod(pod) = blocker else { continue };
+        if held.is_some_and(|held| held.contains(pod)) {
+            *blocker = DrainBlocker::Unplaced(pod.clone());
+        }
+    }
     blockers.extend(volumes.cloned().map(DrainBlocker::Volume));
     blockers
 }
@@ -194,7 +201,7 @@ fn is_deletion_due(pod: &Pod, deadline: Deadline, now: Timestamp) -> bool {
 }
 
 /// Returns when a pod's own grace period begins to exceed the remaining time.
-fn deletion_due_from(pod: &Pod, until: Timestamp) -> Timestamp {
+pub(in crate::engine) fn deletion_due_from(pod: &Pod, until: Timestamp) -> Timestamp {
     let grace = SignedDuration::from_secs(pod.grace_seconds.max(0));
     until.checked_sub(grace).unwrap_or(Timestamp::MIN)
 }

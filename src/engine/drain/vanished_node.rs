@@ -99,7 +99,9 @@ pub(in crate::engine) fn evict_pods_of_vanished_node(
         && is_confirmed_missing(cx, id, now);
     if evicts {
         // A Node that does not exist cannot be kept, so no cancellation holds the evictions up.
-        cx.progress_of(id).drain.set_cancellation(Cancellation::Possible);
+        let drain = &mut cx.progress_of(id).drain;
+        drain.set_cancellation(Cancellation::Possible);
+        drain.held.clear();
     }
     evicts && eviction::evict_pods(cx, id, node, now)
 }

@@ -51,6 +51,10 @@ const RATE_LAG: SignedDuration = SignedDuration::from_mins(20);
 /// Maximum period of a rate.
 const RATED_MAX: SignedDuration = SignedDuration::from_hours(24);
 
+/// Minimum time for which a pod whose protection ends during the drain waits for a place, less the
+/// time for which the daemon may be out of sync.
+const LATE_PLACE: SignedDuration = SignedDuration::from_mins(15);
+
 /// A node as observed by the daemon.
 #[derive(Clone, Debug)]
 struct ObservedNode {
@@ -211,6 +215,19 @@ pub(super) fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bo
     })
 }
 
+/// Returns true if the pods of a disrupted node wait for places on other nodes.
+fn waits_for_places(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
+    let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
+    let machine = scene.our_machine(node);
+    let is_reclaimed = machine.is_some_and(|machine| machine.reclaimed.is_some());
+    // A node with hard expiry waits for capacity only for a limited time.
+    let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
+    reason.is_some_and(Reason::waits_for_placements)
+        && node.has_disrupted_taint()
+        && !is_reclaimed
+        && !has_to
+}
+
 /// The disruption reason in an annotation of a node.
 fn reason_of(annotation: Option<&String>) -> Option<Reason> {
     let text = annotation?;
@@ -321,23 +338,38 @@ impl Checker {
 
     /// Checks the first eviction on a node: every pod must fit on another node.
     fn check_first_eviction(&mut self, node: &Node, scene: &GroundTruth, now: Timestamp) {
-        let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
-        let machine = scene.our_machine(node);
-        let is_reclaimed = machine.is_some_and(|machine| machine.reclaimed.is_some());
-        // A node with hard expiry waits for capacity only for a limited time.
-        let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
-        let waits = reason.is_some_and(Reason::waits_for_placements)
-            && node.has_disrupted_taint()
-            && !is_reclaimed
-            && !has_to;
+        let waits = waits_for_places(node, scene, now);
         let released = &mut self.leaving.released;
         if !waits || released.contains_key(&node.uid) {
             return;
         }
         released.insert(node.uid.clone(), now);
-        let count = unplaceable_pods(node, scene, &self.leaving.hidden, now);
+        let is_counted = |pod: &Pod| !is_protected(pod, now);
+        let count = unplaceable_pods(node, is_counted, scene, &self.leaving.hidden, now);
         if count > 0 {
             let text = format!("evict from {}: {count} of its pods have no place", node.name);
+            self.add_violation(Invariant::Homeless, now, text);
+        }
+    }
+
+    /// Checks the eviction of a pod whose protection has ended during the drain: it must fit on
+    /// another node. The first eviction on its node did not count it.
+    pub(super) fn check_late_place(&mut self, pod: &Pod, node: &Node, at: Arrival<'_>) {
+        let Arrival { scene, sent, now } = at;
+        let since = sent.checked_sub(LATE_PLACE).unwrap_or(sent);
+        let tainted = self.tainted.get(&node.name);
+        let was_protected = |at: Timestamp| is_protected(pod, at);
+        // The drain of a Node that a user has deleted does not wait.
+        if node.deleting.is_some()
+            || !was_protected(since)
+            || !tainted.is_some_and(|at| was_protected(*at))
+            || !waits_for_places(node, scene, now)
+        {
+            return;
+        }
+        let is_counted = |other: &Pod| other.uid == pod.uid;
+        if unplaceable_pods(node, is_counted, scene, &self.leaving.hidden, now) > 0 {
+            let text = format!("evict {}, which was protected and has no place", pod.key);
             self.add_violation(Invariant::Homeless, now, text);
         }
     }

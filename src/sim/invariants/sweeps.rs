@@ -23,8 +23,8 @@ use crate::sim::sweep_timetable::SweepTimetable;
 /// A sweep that runs later than this needs `catch_up`.
 const LATE_MAX: SignedDuration = SignedDuration::from_mins(15);
 
-/// Maximum time from the occurrence of a sweep of consolidation to the last decision that it
-/// permits.
+/// Maximum time from the start of a sweep of consolidation to the last decision that it permits.
+/// With `catch_up`, it may start long after its occurrence.
 const CONSOLIDATION_MAX: SignedDuration = SignedDuration::from_hours(4);
 
 /// Maximum time between a pass that ends a sweep of consolidation and the one before.
@@ -118,7 +118,7 @@ fn recorded(records: &str, kind: SweepKind) -> Option<(Timestamp, bool)> {
     let mut parts = records.split(';').map(|part| part.split(' ').collect::<Vec<_>>());
     let words = parts.find(|words| words.first() == Some(&kind.as_str()))?;
     let second = words.get(1)?.parse().ok()?;
-    Some((Timestamp::from_second(second).ok()?, words.last() == Some(&"*")))
+    Some((Timestamp::from_second(second).ok()?, words.contains(&"*")))
 }
 
 impl Observed {
@@ -127,7 +127,7 @@ impl Observed {
     fn lasts(&self, delay: SignedDuration, now: Timestamp) -> bool {
         self.runs.iter().any(|run| {
             let ended = run.ended.is_some_and(|at| time_after(at, delay) < now);
-            let latest = time_after(run.at, CONSOLIDATION_MAX + PASS_MAX + delay);
+            let latest = time_after(run.started, CONSOLIDATION_MAX + PASS_MAX + delay);
             run.started <= now && !ended && now <= latest
         })
     }

@@ -92,12 +92,13 @@ async fn simulated_kubelets_register_the_node_of_their_user_data() {
 }
 
 /// Starts a plane and its AWS. The images have the version of the plane, and user data contains the
-/// address of the plane. The arguments are those of `tests/moto/serve`.
+/// address of the plane. The arguments are those of `tests/plane/up` and of `tests/moto/serve`.
 pub(super) async fn ground(
     test: &str,
+    of_plane: &[&str],
     arguments: &[&str],
 ) -> Option<(Plane, kube::Client, Arc<Aws>)> {
-    let plane = Plane::start_or_skip(test)?;
+    let plane = Plane::start_or_skip_with(test, of_plane)?;
     let api = fixture::client(plane.kubeconfig()).await;
     let version = api.apiserver_version().await.expect("the API answers");
     let version = format!("{}.{}", version.major, version.minor);
@@ -133,7 +134,7 @@ impl Ec2 {
 
     /// Starts the same after a change of the AWS that precedes the start of the daemon.
     async fn start_after(test: &str, more: &str, before: impl FnOnce(&Aws)) -> Option<Ec2> {
-        let ground = ground(test, &[]).await?;
+        let ground = ground(test, &[], &[]).await?;
         let (plane, _, aws) = &ground;
         let text = block(aws, "tests", &plane.daemons()) + &shared(aws, more);
         before(aws);

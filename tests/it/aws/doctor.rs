@@ -126,7 +126,7 @@ fn rights() -> Vec<(&'static str, Vec<[&'static str; 4]>)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_names_aws_defects_and_creates_nothing() {
     let name = "aws::doctor::doctor_names_aws_defects_and_creates_nothing";
-    let Some((plane, _, aws)) = ground(name, &["--types", TYPES]).await else {
+    let Some((plane, _, aws)) = ground(name, &[], &["--types", TYPES]).await else {
         return;
     };
     let dir = TempDir::new().expect("a directory");

@@ -378,7 +378,7 @@ fn print(tally: &Tally) {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_daemon_duplicates_and_leaks_nothing() {
     let name = "aws::kills::killed_daemon_duplicates_and_leaks_nothing";
-    let Some((plane, api, aws)) = ground(name, &["--types", TYPE]).await else {
+    let Some((plane, api, aws)) = ground(name, &[], &["--types", TYPE]).await else {
         return;
     };
     // Instances boot within a second. EC2 lists terminated instances for an hour, which makes moto

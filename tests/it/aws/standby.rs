@@ -27,18 +27,19 @@ const PODS: usize = 6;
 const ENDS: [End; 4] = [End::Pause, End::Death, End::Silence, End::Leave];
 
 /// A daemon with an access key of its own.
-struct Host {
-    key: &'static str,
-    dir: TempDir,
+pub(super) struct Host {
+    pub(super) key: &'static str,
+    pub(super) dir: TempDir,
     daemon: Process,
 }
 
 impl Host {
-    fn start(aws: &Aws, plane: &Plane, key: &'static str) -> Self {
+    /// Starts it; `more` is HCL at the top level.
+    pub(super) fn start(aws: &Aws, plane: &Plane, key: &'static str, more: &str) -> Self {
         let dir = TempDir::new().expect("a directory");
         let pool = "  require \"karpenter.sh/capacity-type\" { in = [\"spot\"] }\n  \
                     require \"node.kubernetes.io/instance-type\" { in = [\"m5.large\"] }";
-        let text = block(aws, "tests", &plane.daemons()) + &shared(aws, pool);
+        let text = block(aws, "tests", &plane.daemons()) + &shared(aws, pool) + more;
         fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
         let daemon = spawn(aws, &dir, key);
         Self { key, dir, daemon }
@@ -49,7 +50,7 @@ impl Host {
         self.daemon = spawn(aws, &self.dir, self.key);
     }
 
-    async fn until_it_leads(&self, api: &Client) -> Duration {
+    pub(super) async fn until_it_leads(&self, api: &Client) -> Duration {
         let start = clock();
         while !holds(api, "outrigger", self.dir.path()).await {
             let waited = start.elapsed();
@@ -59,7 +60,7 @@ impl Host {
         start.elapsed()
     }
 
-    fn tail(&self) -> String {
+    pub(super) fn tail(&self) -> String {
         let log = fs::read_to_string(self.dir.path().join("daemon.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(60)..].join("\n")
@@ -75,7 +76,7 @@ fn spawn(aws: &Aws, dir: &TempDir, key: &str) -> Process {
 }
 
 /// Returns the ids of the instances that are pending or running.
-fn live(aws: &Aws) -> BTreeSet<String> {
+pub(super) fn live(aws: &Aws) -> BTreeSet<String> {
     let lives = |own: &&Value| own["state"] == "pending" || own["state"] == "running";
     let id = |own: &Value| own["id"].as_str().expect("an id").to_owned();
     aws.instances().iter().filter(lives).map(id).collect()
@@ -99,7 +100,7 @@ async fn settled(api: &Client, aws: &Aws, without: &[String], hosts: [&Host; 2])
 }
 
 /// Returns the changes that a host requested from AWS after the first `since` calls.
-fn changes(aws: &Aws, key: &str, since: usize) -> Vec<String> {
+pub(super) fn changes(aws: &Aws, key: &str, since: usize) -> Vec<String> {
     let mut calls = aws.calls();
     calls.drain(..since.min(calls.len()));
     calls.retain(|own| own["key"] == key && is_change(own));
@@ -110,13 +111,13 @@ fn changes(aws: &Aws, key: &str, since: usize) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn spot_warnings_survive_leader_failures() {
     let test = "aws::standby::spot_warnings_survive_leader_failures";
-    let Some((plane, api, aws)) = ground(test, &[]).await else {
+    let Some((plane, api, aws)) = ground(test, &[], &[]).await else {
         return;
     };
     let _machines = Kubelets::start(Arc::clone(&aws), api.clone(), Sizes::new());
-    let mut one = Host::start(&aws, &plane, "host-a");
+    let mut one = Host::start(&aws, &plane, "host-a", "");
     one.until_it_leads(&api).await;
-    let mut other = Host::start(&aws, &plane, "host-b");
+    let mut other = Host::start(&aws, &plane, "host-b", "");
     fixture::deploy(&api, "web", PODS, "1500m", "1Gi").await;
     let rounds = if is_campaign() { 50 } else { 2 };
     let mut launches = PODS;

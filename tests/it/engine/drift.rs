@@ -73,7 +73,7 @@ impl Stage {
     }
 
     /// Changes the node class of the pool, so that all nodes drift.
-    fn drift(&mut self) {
+    pub(super) fn drift(&mut self) {
         // No provider has reported node classes, so the class counts as ready.
         self.change(|cluster| cluster.pools[0].node_class = Some("other".into()));
     }
@@ -90,12 +90,12 @@ impl Stage {
     }
 
     /// The number of nodes with the disrupted taint.
-    fn disrupted(&self) -> usize {
+    pub(super) fn disrupted(&self) -> usize {
         let nodes = self.engine.state().objects.nodes.values();
         nodes.filter(|node| node.has_disrupted_taint()).count()
     }
 
-    fn report_texts(&self) -> Vec<String> {
+    pub(super) fn report_texts(&self) -> Vec<String> {
         let texts = self.reports.iter().filter_map(|report| match report {
             Report::Drifted { node, why } => Some(format!("{node} has drifted: {why}")),
             Report::Retire { node, reason, .. } => {

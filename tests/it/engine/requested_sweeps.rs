@@ -126,6 +126,27 @@ fn requested_sweep_that_cannot_start_in_time_is_dropped() {
     assert_eq!(disrupted(&stage), 0);
 }
 
+/// The caller of the first request still waits for its result.
+#[test]
+fn second_request_does_not_replace_one_that_has_no_result() {
+    let kind = SweepKind::Drift;
+    let mut stage = drifted(1);
+    let first = request(&stage, kind, None);
+    let second = SweepRequest { id: 8, pool: Some("other".into()), ..first.clone() };
+    assert!(!stage.engine.state().sweeps.conflicts(&second, stage.now));
+    let pdbs = outrigger::model::watched_object::ObjectKind::Pdb;
+    stage.event(Event::WatchLost(pdbs, "x".into()));
+    stage.event(Event::SweepRequested(first.clone()));
+    stage.run(10, &[]);
+    assert!(stage.engine.state().sweeps.conflicts(&second, stage.now));
+    stage.event(Event::SweepRequested(second.clone()));
+    stage.event(Event::Reset(pdbs, Vec::new()));
+    stage.run(10, &[]);
+    let run = stage.engine.sweep_run(kind, first.id).expect("a result");
+    assert_eq!((counts(&run.nodes), disrupted(&stage)), ((1, 0, 0), 1));
+    assert!(!stage.engine.state().sweeps.conflicts(&second, stage.now));
+}
+
 #[test]
 fn blocked_node_of_another_pool_is_not_found_by_a_requested_sweep() {
     let mut stage = running_with(1, |cluster| {

@@ -1,12 +1,16 @@
 //! Scheduled sweeps: nodes are disrupted only after their sweep has found them.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
+use outrigger::catalog::node_class::{ClassCatalog, NodeClassSupply};
 use outrigger::coordination::lease_annotations::SWEEPS;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::cron_schedule::CronSchedule;
 use outrigger::model::id::ObjectKey;
+use outrigger::model::instance::InstanceFacts;
 use outrigger::model::pool::{BudgetNodes, Maintenance};
 use outrigger::model::sweep::{SweepKind, SweepSchedule};
 use outrigger::model::watched_object::{ObjectKind, WatchedObject};
@@ -114,6 +118,39 @@ fn found_nodes_are_remembered_across_a_restart() {
     restart(&mut stage);
     run_until(&mut stage, "15T09:01");
     assert_eq!(disrupted(&stage), 2);
+}
+
+/// While the node class is not ready, the drift of the node is unknown.
+#[test]
+fn found_node_is_remembered_while_its_node_class_is_not_ready() {
+    let mut stage = running_with(1, |cluster| {
+        schedule(cluster, SweepKind::Drift, "30 8 * * *", false);
+        cluster.pools[0].node_class = Some("x".into());
+        let during = Window::new("0 9 * * *", SignedDuration::from_hours(1), "UTC");
+        let during = during.expect("a window");
+        cluster.disruption.windows.push(Maintenance { allows: true, reasons: vec![], during });
+    });
+    let instance = stage.instances.get_mut("i-0").expect("the instance exists");
+    let facts = InstanceFacts { image: Some("ami-0".to_owned()), ..InstanceFacts::default() };
+    instance.facts = Some(Box::new(facts));
+    let instance_type = instance.offering.instance_type.clone();
+    let report = |stage: &mut Stage| {
+        let supply = Ok(ClassCatalog {
+            catalog: stage.engine.state().catalog.clone(),
+            images: [(instance_type.clone(), "ami-1".to_owned())].into(),
+            found: Some(Arc::default()),
+        });
+        let all = [("x".into(), NodeClassSupply { supply })].into();
+        stage.event(Event::ClassesChanged(Arc::new(all)));
+    };
+    report(&mut stage);
+    run_until(&mut stage, "15T08:31");
+    assert_eq!(sweeps(&stage).iter().map(|sweep| sweep.3).collect::<Vec<_>>(), [1]);
+    stage.report_class(Err("SubnetsNotFound: none"));
+    run_until(&mut stage, "15T08:50");
+    report(&mut stage);
+    run_until(&mut stage, "15T09:01");
+    assert_eq!(disrupted(&stage), 1);
 }
 
 #[test]

@@ -100,7 +100,7 @@ pub(super) fn changes(plane: &Plane, users: &[&str]) -> Vec<Value> {
 }
 
 /// Returns verb and path of the changes by a user after this time.
-pub(super) fn changes_of(plane: &Plane, user: &str, after: Timestamp) -> Vec<String> {
+pub(crate) fn changes_of(plane: &Plane, user: &str, after: Timestamp) -> Vec<String> {
     let is_after = |event: &Value| {
         let at = event["requestReceivedTimestamp"].as_str();
         let at = at.and_then(|at| at.parse::<Timestamp>().ok());
@@ -109,6 +109,21 @@ pub(super) fn changes_of(plane: &Plane, user: &str, after: Timestamp) -> Vec<Str
     let text = |event: Value| format!("{} {}", event["verb"], event["requestURI"]);
     let all = changes(plane, &[user]).into_iter();
     all.filter(is_after).map(text).collect()
+}
+
+/// Returns when each node was first tainted for a disruption, by name.
+pub(super) fn first_disruptions(plane: &Plane) -> BTreeMap<String, Timestamp> {
+    let log = fs::read_to_string(plane.logs_dir().join("audit.log")).expect("the audit log");
+    // The last line may be incomplete.
+    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let changes = events.filter_map(|event| Change::of(&event));
+    let mut first = BTreeMap::new();
+    for change in changes.filter(|change| change.leaves == Some(true)) {
+        let at: Timestamp = change.at.parse().expect("a time");
+        let known = first.entry(change.node).or_insert(at);
+        *known = at.min(*known);
+    }
+    first
 }
 
 /// Counts the changes in the log of a plane that was started with `--audit`.

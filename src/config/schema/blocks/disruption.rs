@@ -55,7 +55,8 @@ block_types! {
     /// ended instances and nodes beyond `expire_hard_after` never wait for a sweep. At the top
     /// level, it applies to all clusters without a `sweep` block of that kind.
     pub(super) static SWEEP = "sweep" "KIND", PerLabel, arguments! {
-        /// When sweeps run, as five-field cron.
+        /// When sweeps run, as five-field cron. With `none`, a cluster ignores the schedule of the
+        /// top level.
         schedule: ArgumentType::Text => required;
         /// Time zone of `schedule`, as an IANA name.
         timezone: ArgumentType::Text => "UTC";

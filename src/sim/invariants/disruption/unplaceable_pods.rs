@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::{FRESH, NodeChoice, STEPS_MAX, is_protected};
+use super::{FRESH, NodeChoice, STEPS_MAX};
 use crate::model::id::PodKey;
 use crate::model::labels::{REGISTERED, TAINT_UNREGISTERED};
 use crate::model::node::Node;
+use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::sim::cluster::scheduler_filters::{fits, fits_when_empty};
 use crate::sim::event_queue::time_after;
@@ -27,12 +28,13 @@ impl Host<'_> {
     }
 }
 
-/// Number of replacement pods that fit on no other node, for the best of a few heuristics or an
-/// exhaustive search. Pods whose budget never allows an eviction are not counted. Hidden pods and
-/// pods started recently on the other nodes are not counted either, because the daemon may not know
-/// them.
+/// Number of replacements of the counted pods that fit on no other node, for the best of a few
+/// heuristics or an exhaustive search. Pods whose budget never allows an eviction are not counted.
+/// Hidden pods and pods started recently on the other nodes are ignored, because the daemon may not
+/// know them.
 pub(super) fn unplaceable_pods(
     leaving: &Node,
+    counts: impl Fn(&Pod) -> bool,
     scene: &GroundTruth,
     hidden: &BTreeSet<PodKey>,
     now: Timestamp,
@@ -43,7 +45,7 @@ pub(super) fn unplaceable_pods(
         .filter(|pod| {
             let owner = pod.owner.as_ref().map_or("", |owner| owner.kind.as_str());
             let returns = matches!(owner, "ReplicaSet" | "StatefulSet" | "Job");
-            pod.holds_drain(now) && pod.deleting.is_none() && returns && !is_protected(pod, now)
+            pod.holds_drain(now) && pod.deleting.is_none() && returns && counts(pod)
         })
         .filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload))
         .filter(|workload| !workload.budget.is_some_and(SimPdb::blocks_permanently))

@@ -69,7 +69,7 @@ const UNTOLD: [Right; 3] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_rbac_for_kubeadm_bootstrap_is_logged() {
     let test = "aws::cases::missing_permissions::missing_rbac_for_kubeadm_bootstrap_is_logged";
-    let Some((plane, api, aws)) = ground(test, &[]).await else {
+    let Some((plane, api, aws)) = ground(test, &[], &[]).await else {
         return;
     };
     let dir = TempDir::new().expect("a directory");

@@ -23,7 +23,7 @@ const HOUR: Duration = TIMEOUT.saturating_mul(4);
 async fn bad_image_slows_launches_until_the_image_is_fixed() {
     let test = "aws::cases::registration_backoff::\
                 bad_image_slows_launches_until_the_image_is_fixed";
-    let Some(ground) = ground(test, &[]).await else {
+    let Some(ground) = ground(test, &[], &[]).await else {
         return;
     };
     let (plane, _, aws) = &ground;

@@ -53,7 +53,7 @@ async fn until_bound(client: &Client, aws: &Aws, dir: &Path, pods: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn offering_unavailable_to_one_cluster_is_skipped_by_others() {
     let test = "aws::cases::two_clusters::offering_unavailable_to_one_cluster_is_skipped_by_others";
-    let Some((plane, client, aws)) = ground(test, &[]).await else {
+    let Some((plane, client, aws)) = ground(test, &[], &[]).await else {
         return;
     };
     let other = Plane::start_or_skip(test).expect("a second plane starts");
