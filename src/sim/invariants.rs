@@ -389,6 +389,7 @@ impl Checker {
             && !self.external_changes.is_unobserved(&node.name, sent)
             // The Node was deleted, and its kubelet has registered it again in the meantime.
             && node.created.is_none_or(|at| at <= sent)
+            && !self.leaving.is_newly_registered(node, sent)
         {
             let text = format!("evict {key} from {}, which is not leaving", node.name);
             self.add_violation(Invariant::Drain, now, text);

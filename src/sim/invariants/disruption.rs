@@ -63,6 +63,8 @@ struct ObservedNode {
     ready: bool,
     /// Time of the last change of `ready`.
     since: Timestamp,
+    /// Time of the first event since it was created or deleted.
+    first: Timestamp,
 }
 
 /// Disrupted nodes, and the state observed by the daemon.
@@ -135,8 +137,16 @@ impl Leaving {
             initialized: node.is_initialized(),
             ready: node.ready,
             since: unchanged.map_or(now, |observed| observed.since),
+            first: before.map_or(now, |observed| observed.first),
         };
         self.told.insert(node.name.clone(), observed);
+    }
+
+    /// Returns true if the daemon had not observed at `sent` that a Node was registered again just
+    /// before.
+    pub(super) fn is_newly_registered(&self, node: &Node, sent: Timestamp) -> bool {
+        let is_observed = self.told.get(&node.name).is_some_and(|observed| observed.first <= sent);
+        !is_observed && node.created.is_some_and(|at| sent < time_after(at, FRESH))
     }
 
     /// Records that the daemon is stopped until a time, longer than other faults stop it. Tainted
