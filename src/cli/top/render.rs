@@ -455,6 +455,6 @@ mod tests {
     #[test]
     fn table_shows_a_row_from_two_screen_lines_on() {
         assert_eq!([0, 1, 2, 3, 4, 5].map(table_rows), [0, 0, 1, 1, 1, 1]);
-        assert_eq!([8, 24, 30].map(table_rows), [3, 18, 24]);
+        assert_eq!([8, 24, 30].map(table_rows), [3, 18, 21]);
     }
 }
