@@ -155,8 +155,9 @@ pub(super) fn drain(
         (drain.taint.confirmed, drain.listing.confirmed) = (None, None);
     }
     let (tainted, released) = (drain.taint.confirmed, drain.release.is_released());
-    if tainted.is_none() && released {
-        late_places::forget_places(cx, id);
+    if tainted.is_none() {
+        // Pods may have been bound meanwhile, or taken the places.
+        drain.placed.clear();
     }
     if tainted.is_none()
         && !released

@@ -144,8 +144,8 @@ pub(super) enum Release {
     Waiting,
     /// Each pod has a place, and must keep it until the first eviction.
     Released,
-    /// A pod was evicted, possibly by an earlier process. Only [`DrainState::unplaced`] pods still
-    /// need a place.
+    /// A pod was evicted, possibly by an earlier process. Only pods that are not in
+    /// [`DrainState::placed`] still need a place.
     Begun { released: bool },
 }
 
@@ -231,10 +231,10 @@ pub(super) struct DrainState {
     pub(super) period: Option<EvictionPeriod>,
     /// Pods whose eviction is in flight or waits for a retry.
     pub(super) evictions: BTreeMap<PodKey, Eviction>,
-    /// Pods whose places were not checked before evictions began, and when they became
-    /// reschedulable: pods that were protected then, and all pods of a drain that an earlier
-    /// process began or whose taint was removed.
-    pub(super) unplaced: BTreeMap<PodKey, Option<Timestamp>>,
+    /// Pods that had a place when evictions began.
+    pub(super) placed: BTreeSet<PodKey>,
+    /// Other pods, and when they became reschedulable.
+    pub(super) reschedulable_since: BTreeMap<PodKey, Timestamp>,
     /// Those of them that are not evicted yet, because they have no place.
     pub(super) held: BTreeSet<PodKey>,
     /// The progress of volume detachment.

@@ -137,8 +137,8 @@ pub(crate) async fn run_sweep(
             return Err((StatusCode::SERVICE_UNAVAILABLE, why));
         }
         if !dry_run && engine.state().sweeps.conflicts(&asked, now) {
-            let why = "another request for a sweep of this kind is in progress, try again later"
-                .to_owned();
+            let why =
+                "an earlier request for this kind is in progress, see outrigger status".to_owned();
             return Err((StatusCode::CONFLICT, why));
         }
         let preview = match dry_run {

@@ -1,15 +1,16 @@
 //! Requires places for pods that may be evicted only after the drain of their node has begun.
 //!
-//! Evictions begin when each reschedulable pod has a place. A pod that must not be disrupted then,
-//! or that a PodDisruptionBudget blocks permanently, is not reschedulable and needs no place. Its
-//! protection may end during the drain. A drain that an earlier process began has unknown places.
+//! Evictions begin when each reschedulable pod has a place. Other pods may become evictable later:
+//! a pod whose protection ends, a pod that a PodDisruptionBudget no longer blocks permanently, and
+//! a pod that was bound just before the taint. After a restart, or if another client has removed the
+//! taint, the places of all pods are unknown.
 
 use jiff::Timestamp;
 
 use crate::engine::context::Context;
 use crate::engine::controllers::Nominations;
 use crate::engine::drain::{PLACES_MAX, eviction};
-use crate::engine::in_flight::DrainState;
+use crate::engine::in_flight::{DrainState, Release};
 use crate::engine::replacement_pods;
 use crate::model::id::{ClaimId, PodKey};
 use crate::model::pool::Reason;
@@ -39,15 +40,19 @@ pub(super) fn hold_pods_without_places(
             (pod.key.clone(), cx.state.is_reschedulable(pod, now), due)
         })
         .collect();
-    let unplaced = &mut cx.progress_of(id).drain.unplaced;
-    let known = std::mem::take(unplaced);
+    let drain = &mut cx.progress_of(id).drain;
+    let has_begun = matches!(drain.release, Release::Begun { .. });
+    let known = std::mem::take(&mut drain.reschedulable_since);
     let mut waiting = Vec::new();
     for (pod, is_reschedulable, due) in pods {
         if !is_reschedulable {
-            unplaced.insert(pod, None);
-        } else if let Some(since) = known.get(&pod) {
-            let since = since.unwrap_or(now);
-            unplaced.insert(pod.clone(), Some(since));
+            drain.placed.remove(&pod);
+        } else if !has_begun {
+            // Evictions may begin now, because each of these pods has a place.
+            drain.placed.insert(pod);
+        } else if !drain.placed.contains(&pod) {
+            let since = known.get(&pod).copied().unwrap_or(now);
+            drain.reschedulable_since.insert(pod.clone(), since);
             let half = due.map_or(PLACES_MAX, |due| due.duration_since(since) / 2);
             let until = since.checked_add(half.min(PLACES_MAX)).unwrap_or(now);
             waiting.extend((until > now).then_some((pod, until)));
@@ -59,16 +64,4 @@ pub(super) fn hold_pods_without_places(
     let until = waiting.iter().map(|(_, until)| *until).min();
     cx.outbox.wake_at(until, "a pod of a drained node should have a place by now");
     cx.progress_of(id).drain.held = waiting.into_iter().map(|(pod, _)| pod).collect();
-}
-
-/// Records that the places of pods on a node are unknown: an earlier process began its drain, or
-/// another client has removed the taint, so that pods may have been bound.
-pub(super) fn forget_places(cx: &mut Context, id: &ClaimId) {
-    let node = cx.claim(id).and_then(|claim| claim.node.as_ref());
-    let pods = cx.state.objects.pods_on(node.map_or("", |name| name.as_str()));
-    let pods: Vec<PodKey> = pods.map(|pod| pod.key.clone()).collect();
-    let unplaced = &mut cx.progress_of(id).drain.unplaced;
-    for pod in pods {
-        unplaced.entry(pod).or_default();
-    }
 }

@@ -363,10 +363,14 @@ impl Checker {
     }
 
     /// Checks the eviction of a pod whose protection has ended during the drain: it must fit on
-    /// another node. The first eviction on its node did not count it.
+    /// another node. The first eviction on its node did not count it. Before a deadline, the pod
+    /// waits only for half of the time until its deletion.
     pub(super) fn check_late_place(&mut self, pod: &Pod, node: &Node, at: Arrival<'_>) {
         let Arrival { scene, sent, now } = at;
-        let since = sent.checked_sub(LATE_PLACE).unwrap_or(sent);
+        let grace = SignedDuration::from_secs(pod.grace_seconds.max(0));
+        let left = node.termination_deadline().map(|at| at.duration_since(sent) - grace - FRESH);
+        let waits = left.map_or(LATE_PLACE, |left| left.min(LATE_PLACE));
+        let since = sent.checked_sub(waits.max(SignedDuration::ZERO)).unwrap_or(sent);
         let tainted = self.tainted.get(&node.name);
         let was_protected = |at: Timestamp| is_protected(pod, at);
         // The drain of a Node that a user has deleted does not wait.

@@ -106,6 +106,28 @@ fn pod_whose_protection_ends_after_other_pods_were_evicted_needs_a_place() {
     assert!(stage.count("evict") > 0, "{:?}", stage.commands);
 }
 
+/// The scheduler had assigned the pod to the node before the taint.
+#[test]
+fn pod_that_the_watch_shows_after_the_first_eviction_needs_a_place() {
+    let mut stage = running_with(1, |cluster| {
+        cluster.pools[0].termination_grace_period = Some(SignedDuration::from_hours(3));
+    });
+    stage.drift();
+    stage.run(minutes(1), &[]);
+    assert_eq!((stage.launches.len(), stage.disrupted()), (2, 1));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
+    stage.run(10, &["evict"]);
+    assert_eq!(stage.count("evict"), 1);
+    let mut late = owned_pod("late");
+    late.requests.cpu_milli = 3000;
+    stage.apply(bound(late, "node-0"));
+    stage.run(minutes(3), &["evict"]);
+    assert_eq!((stage.launches.len(), stage.count("evict")), (3, 1), "{:?}", stage.commands);
+    stage.apply(WatchedObject::Node(Box::new(stage.node(2))));
+    stage.run(10, &["evict"]);
+    assert_eq!(stage.count("evict"), 2, "{:?}", stage.commands);
+}
+
 #[test]
 fn pod_whose_protection_ends_while_the_daemon_is_down_needs_a_place() {
     let mut stage = draining(protect_for_a_time);
