@@ -2,8 +2,8 @@
 //!
 //! Evictions begin when each reschedulable pod has a place. Other pods may become evictable later:
 //! a pod whose protection ends, a pod that a PodDisruptionBudget no longer blocks permanently, and
-//! a pod that was bound just before the taint. After a restart, or if another client has removed the
-//! taint, the places of all pods are unknown.
+//! a pod that was bound just before the taint. After a restart, or if another client has removed
+//! the taint, the places of all pods are unknown.
 
 use jiff::Timestamp;
 

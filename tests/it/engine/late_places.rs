@@ -121,6 +121,8 @@ fn pod_that_the_watch_shows_after_the_first_eviction_needs_a_place() {
     let mut late = owned_pod("late");
     late.requests.cpu_milli = 3000;
     stage.apply(bound(late, "node-0"));
+    stage.event(Event::Deleted(ObjectKind::Pod, ObjectKey::new("default", "p0")));
+    stage.apply(bound(owned_pod("p0"), "node-1"));
     stage.run(minutes(3), &["evict"]);
     assert_eq!((stage.launches.len(), stage.count("evict")), (3, 1), "{:?}", stage.commands);
     stage.apply(WatchedObject::Node(Box::new(stage.node(2))));
