@@ -195,11 +195,9 @@ impl State {
         self.classes.has_unresolved()
     }
 
-    /// Returns why the node class of a pool cannot launch nodes. `None` if it can, or if the pool
-    /// has no class.
-    pub fn class_fault(&self, pool: &PoolName) -> Option<String> {
-        let class = self.cluster.pool(pool.as_str())?.node_class.as_ref()?;
-        self.classes.launch_fault(class)
+    /// Returns whether the node class of a pool is not ready. The drift of its nodes is unknown.
+    pub fn has_unready_class(&self, pool: &PoolName) -> bool {
+        self.overlaid.launch_fault(pool.as_str()).is_some()
     }
 
     /// Adds reserved capacity of all node classes to the catalog, so that its prices are known.

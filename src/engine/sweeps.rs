@@ -111,7 +111,7 @@ pub(super) fn record_checked_nodes(
         let ended: BTreeSet<ClaimId> = ended.cloned().collect();
         // While the node class of a pool is not ready, the drift of its nodes is unknown.
         let unknown = claims.iter().filter(|(_, claim)| {
-            kind == SweepKind::Drift && cx.state.class_fault(&claim.record.pool).is_some()
+            kind == SweepKind::Drift && cx.state.has_unready_class(&claim.record.pool)
         });
         let unknown: BTreeSet<ClaimId> = unknown.map(|(id, _)| id.clone()).collect();
         let is_evaluated = |id: &ClaimId| {

@@ -5,6 +5,8 @@
 //! a pod that was bound just before the taint. After a restart, or if another client has removed
 //! the taint, the places of all pods are unknown.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use crate::engine::context::Context;
@@ -31,23 +33,18 @@ pub(super) fn hold_pods_without_places(
         return;
     };
     let deadline = cx.drain_of(id).and_then(DrainState::deadline);
-    let node = claim.node.as_ref().map_or("", |name| name.as_str());
-    let pods = cx.state.objects.pods_on(node);
+    let pods = cx.state.reschedulable_of(claim, now);
     let pods = pods.filter(|pod| pod.owner.is_some() && pod.is_active() && pod.holds_drain(now));
-    let pods: Vec<(PodKey, bool, Option<Timestamp>)> = pods
-        .map(|pod| {
-            let due = deadline.map(|deadline| eviction::deletion_due_from(pod, deadline));
-            (pod.key.clone(), cx.state.is_reschedulable(pod, now), due)
-        })
-        .collect();
+    let due_from = |pod| deadline.map(|deadline| eviction::deletion_due_from(pod, deadline));
+    let pods: BTreeMap<PodKey, Option<Timestamp>> =
+        pods.map(|pod| (pod.key.clone(), due_from(pod))).collect();
     let drain = &mut cx.progress_of(id).drain;
     let has_begun = matches!(drain.release, Release::Begun { .. });
     let known = std::mem::take(&mut drain.reschedulable_since);
     let mut waiting = Vec::new();
-    for (pod, is_reschedulable, due) in pods {
-        if !is_reschedulable {
-            drain.placed.remove(&pod);
-        } else if !has_begun {
+    drain.placed.retain(|pod| pods.contains_key(pod));
+    for (pod, due) in pods {
+        if !has_begun {
             // Evictions may begin now, because each of these pods has a place.
             drain.placed.insert(pod);
         } else if !drain.placed.contains(&pod) {

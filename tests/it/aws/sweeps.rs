@@ -2,20 +2,16 @@
 //! the request, and a sweep replaces the nodes that it found.
 
 use std::fs;
-use std::process::Output;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use serde_json::Value;
 use tokio::time::sleep;
 
 use super::cases::ground;
 use super::kubelets::{Kubelets, Sizes};
 use super::standby::{Host, changes, live};
-use crate::binary::run;
 use crate::plane::audit::changes_of;
-use crate::plane::fixture::{self, World, clock, patience};
+use crate::plane::fixture::{self, World, clock, command, now, patience};
 
 /// Each pod fills a node.
 const PODS: usize = 3;
@@ -25,35 +21,11 @@ const SWEEP: &str = "sweep \"drift\" { schedule = \"0 0 1 1 *\" }\n";
 
 const KINDS: [&str; 5] = ["drift", "expiry", "consolidation", "repair", "orphans"];
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the audit log of a real API server has the time of day"
-)]
-fn now() -> Timestamp {
-    Timestamp::now()
-}
-
-/// Runs a command on the daemon of a host.
-fn command(host: &Host, arguments: &[&str]) -> Output {
-    let socket = host.dir.path().join("admin.sock");
-    let socket = socket.to_str().expect("a readable path");
-    run(&[arguments, &["--socket", socket]].concat(), "")
-}
-
-/// Runs a sweep on the daemon of a host, and returns the number of nodes: disrupted, blocked and
-/// observed. Checks that their sum is the number of nodes found. Fails with the error message.
+/// Runs a sweep on the daemon of a host. Returns the number of nodes: disrupted, blocked and
+/// observed. Fails with the error message.
 fn try_sweep(host: &Host, kind: &str, more: &[&str]) -> Result<[u64; 3], String> {
-    let arguments = [&["sweep", kind, "--cluster", "tests", "--json"], more].concat();
-    let done = command(host, &arguments);
-    if !done.status.success() {
-        return Err(String::from_utf8_lossy(&done.stderr).into_owned());
-    }
-    let result: Value = serde_json::from_slice(&done.stdout).expect("JSON");
-    let count = |key: &str| result[key].as_u64().expect("a number");
-    let counts = ["disrupted", "blocked", "observed"].map(count);
-    let nodes = result["nodes"].as_array().expect("a list").len();
-    assert_eq!((count("found"), nodes as u64), (counts.iter().sum(), count("found")));
-    Ok(counts)
+    let swept = fixture::sweep(host.dir.path(), &[&[kind, "--cluster", "tests"], more].concat());
+    swept.map(|swept| swept.counts)
 }
 
 fn sweep(host: &Host, kind: &str, more: &[&str]) -> [u64; 3] {
@@ -69,8 +41,8 @@ fn drift(host: &Host) {
     assert!(text.contains(disk), "{text}");
     let text = text.replace(disk, "volume_size = \"60Gi\"");
     fs::write(file, text).expect("the configuration is written");
-    let done = command(host, &["reload", "--wait"]);
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let reloaded = command(host.dir.path(), &["reload", "--wait"]);
+    reloaded.expect("it is reloaded");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,9 +80,8 @@ async fn dry_run_of_a_sweep_writes_nothing_and_a_sweep_replaces_what_it_found() 
         let counts = sweep(&leader, kind, &["--dry-run"]);
         println!("{kind}: disrupted, blocked, observed: {counts:?}");
     }
-    let refused = command(&follower, &["sweep", "drift", "--cluster", "tests"]);
-    let why = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && why.contains("is not led by this host"), "{why}");
+    let why = try_sweep(&follower, "drift", &[]).expect_err("a follower does not sweep");
+    assert!(why.contains("is not led by this host"), "{why}");
     println!("{}", why.trim());
     sleep(Duration::from_secs(3)).await;
     for host in [&leader, &follower] {

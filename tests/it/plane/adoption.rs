@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
@@ -16,7 +15,7 @@ use serde_json::{Value, json};
 use super::Plane;
 use super::audit::changes_of;
 use super::fixture::{
-    Setup, World, client, clock, deploy, free_port, instances, patience, scale, until,
+    Setup, World, client, clock, deploy, free_port, instances, now, patience, scale, until,
 };
 use crate::binary::run;
 
@@ -72,14 +71,6 @@ async fn hold(api: &Client, holder: &str) {
     let lease = Patch::Apply(lease);
     let held = leases.patch("karpenter-leader-election", &params, &lease);
     held.await.expect("the Lease is written");
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the audit log of a real API server has the time of day"
-)]
-fn now() -> Timestamp {
-    Timestamp::now()
 }
 
 /// Returns the set-up of a daemon whose cluster has this mode.

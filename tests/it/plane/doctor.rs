@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::Plane;
-use super::fixture::{client, is_campaign};
+use super::fixture::{client, is_campaign, now};
 use super::rbac::{Right, grant, put, rights, user};
 use crate::binary::outrigger;
 use crate::end_to_end::doctor::{holds, keep, told};
@@ -221,7 +221,6 @@ async fn karpenter(api: &Client) {
     made.expect("it is created");
 }
 
-#[expect(clippy::disallowed_methods, reason = "a Lease is live by the clock of this host")]
 fn renewed() -> String {
-    format!("{:.6}", jiff::Timestamp::now())
+    format!("{:.6}", now())
 }

@@ -13,18 +13,13 @@ use tokio::task::AbortHandle;
 
 use super::Plane;
 use super::fixture::{
-    Setup, World, client, deploy, end_instance, free_port, instances, is_campaign, plane, scale,
-    until, until_ready, within,
+    Setup, World, client, deploy, end_instance, free_port, instances, is_campaign, now, plane,
+    scale, until, until_ready, within,
 };
 use super::lifecycle::{deploy_both, size};
 
 /// In campaigns, the maximum time from the launch response to the binding of all pods of a claim.
 const BOUND_MAX: SignedDuration = SignedDuration::from_secs(1);
-
-#[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
-fn now() -> Timestamp {
-    Timestamp::now()
-}
 
 /// Times and nodes of pod bindings, and times at which kubelets registered, as seen by a watch.
 #[derive(Default)]

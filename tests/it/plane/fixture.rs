@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use http::Request;
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -169,12 +170,7 @@ impl Setup {
         let text = fs::read_to_string(&file).expect("it was written");
         assert!(text.contains(from), "{from:?} in {text}");
         fs::write(file, text.replace(from, to)).expect("the configuration is written");
-        let socket = self.path().join("admin.sock");
-        let socket = socket.to_str().expect("a readable path");
-        let done = run(&["reload", "--wait", "--socket", socket], "");
-        let printed = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert!(done.status.success(), "{printed}{}", String::from_utf8_lossy(&done.stderr));
-        printed
+        command(self.path(), &["reload", "--wait"]).unwrap_or_else(|why| panic!("{why}"))
     }
 
     fn log(&self, name: &str) -> PathBuf {
@@ -668,6 +664,49 @@ pub(crate) async fn within(
 #[expect(clippy::disallowed_methods, reason = "a test times what it watches")]
 pub(crate) fn clock() -> Instant {
     Instant::now()
+}
+
+/// Runs a command on the daemon whose socket is in this directory. Returns its output. Fails with
+/// its output and its error message.
+pub(crate) fn command(directory: &Path, arguments: &[&str]) -> Result<String, String> {
+    let socket = directory.join("admin.sock");
+    let socket = socket.to_str().expect("a readable path");
+    let done = run(&[arguments, &["--socket", socket]].concat(), "");
+    let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&done.stderr);
+    if done.status.success() { Ok(printed) } else { Err(printed + &errors) }
+}
+
+/// The result of `outrigger sweep`: the number of nodes that are disrupted, blocked and observed,
+/// and the pool and outcome of each node, sorted.
+pub(crate) struct Swept {
+    pub(crate) counts: [u64; 3],
+    pub(crate) nodes: Vec<(String, String)>,
+}
+
+/// Runs `outrigger sweep`, and checks that its counts are those of its nodes. Fails with the error
+/// message.
+pub(crate) fn sweep(directory: &Path, arguments: &[&str]) -> Result<Swept, String> {
+    let result = command(directory, &[&["sweep", "--json"], arguments].concat())?;
+    let result: Value = serde_json::from_str(&result).expect("JSON");
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let nodes = result["nodes"].as_array().expect("a list").iter();
+    let mut nodes: Vec<(String, String)> =
+        nodes.map(|node| (text(&node["pool"]), text(&node["outcome"]))).collect();
+    nodes.sort_unstable();
+    let counts = ["disrupted", "blocked", "observed"].map(|outcome| {
+        let count = nodes.iter().filter(|node| node.1 == outcome).count() as u64;
+        assert_eq!(result[outcome], count, "{result}");
+        count
+    });
+    assert_eq!((&result["found"], counts.iter().sum()), (&json!(nodes.len()), nodes.len() as u64));
+    Ok(Swept { counts, nodes })
+}
+
+/// Returns the time of day, which a real API server writes to its objects and audit log.
+#[expect(clippy::disallowed_methods, reason = "a real API server has the time of day")]
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
 }
 
 /// The pause between two polls of the API. Tests that run side by side poll less often, since polls

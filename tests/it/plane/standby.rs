@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use outrigger::model::claim::TAG_CLAIM;
@@ -14,8 +13,8 @@ use serde_json::Value;
 use super::Plane;
 use super::audit::changes_of;
 use super::fixture::{
-    Process, Setup, World, client, clock, deploy, free_port, instances, is_campaign, scale, until,
-    until_ready,
+    Process, Setup, World, client, clock, deploy, free_port, instances, is_campaign, now, scale,
+    until, until_ready,
 };
 use super::lifecycle::{provider_id, scatter};
 use super::many_clusters::{setup, with_own_lease};
@@ -40,14 +39,6 @@ impl Host {
         let setup = Setup::new(&[("bench", Path::new(&kubeconfig))], Some(cloud));
         Self { user, daemon: setup.daemon(), setup }
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the audit log of a real API server has the time of day"
-)]
-fn now() -> Timestamp {
-    Timestamp::now()
 }
 
 /// Whether the daemon with this directory holds a Lease. It writes its holder name there.

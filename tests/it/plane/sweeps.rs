@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use super::Plane;
 use super::audit::{changes_of, first_disruptions};
 use super::fixture::{
-    Setup, World, client, clock, create, free_port, patience, until, until_ready,
+    Setup, World, client, clock, command, create, free_port, now, patience, sweep, until,
+    until_ready,
 };
-use crate::binary::run;
 
 /// A schedule that does not fire during the test.
 const YEARLY: &str = "0 0 1 1 *";
@@ -33,14 +33,6 @@ const POOLS: [&str; 3] = ["closed", "drifting", "expiring"];
 /// Returns the schedule of one minute of each day.
 fn daily_at(at: Timestamp) -> String {
     at.strftime("%M %H * * *").to_string()
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the audit log of a real API server has the time of day"
-)]
-fn now() -> Timestamp {
-    Timestamp::now()
 }
 
 /// Returns the start of the minute that follows after at least this time.
@@ -82,34 +74,17 @@ fn setup(plane: &Plane, cloud: u16) -> Setup {
     own
 }
 
-/// Runs a command on the daemon, and returns its JSON.
-fn asked(setup: &Setup, arguments: &[&str]) -> Value {
-    let socket = setup.path().join("admin.sock");
-    let socket = socket.to_str().expect("a readable path");
-    let done = run(&[arguments, &["--socket", socket, "--json"]].concat(), "");
-    let errors = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{arguments:?}: {errors}");
-    serde_json::from_slice(&done.stdout).expect("JSON")
-}
-
-/// Returns the outcomes of a requested sweep by pool, after a check of its totals.
+/// Returns the outcomes of a requested sweep by pool.
 fn swept(setup: &Setup, arguments: &[&str]) -> Vec<(String, String)> {
-    let result = asked(setup, &[&["sweep"], arguments, &["--cluster", "bench"]].concat());
-    let count = |key: &str| result[key].as_u64().expect("a number");
-    assert_eq!(count("found"), count("disrupted") + count("blocked") + count("observed"));
-    let text = |value: &Value| value.as_str().expect("a text").to_owned();
-    let nodes = result["nodes"].as_array().expect("a list").iter();
-    let mut nodes: Vec<(String, String)> =
-        nodes.map(|node| (text(&node["pool"]), text(&node["outcome"]))).collect();
-    assert_eq!(count("found"), nodes.len() as u64);
-    nodes.sort_unstable();
-    nodes
+    let swept = sweep(setup.path(), &[arguments, &["--cluster", "bench"]].concat());
+    swept.unwrap_or_else(|why| panic!("{arguments:?}: {why}")).nodes
 }
 
 /// Returns what `outrigger status` shows as found by the last sweep of a kind: disrupted, blocked
 /// and observed.
 fn found(setup: &Setup, kind: &str) -> Option<[u64; 3]> {
-    let status = asked(setup, &["status"]);
+    let status = command(setup.path(), &["status", "--json"]).expect("a status");
+    let status: Value = serde_json::from_str(&status).expect("JSON");
     let sweeps = status["clusters"][0]["status"]["sweeps"].as_array().cloned().unwrap_or_default();
     let sweep = sweeps.into_iter().find(|sweep| sweep["kind"] == kind)?;
     assert_eq!(sweep["overdue"], false, "{sweep}");
