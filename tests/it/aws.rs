@@ -10,6 +10,7 @@ mod doctor;
 mod ssm_parameter;
 mod standby;
 mod sweeps;
+mod bursts;
 
 use std::collections::BTreeMap;
 use std::process::Command;

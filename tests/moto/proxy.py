@@ -12,6 +12,7 @@ import traceback
 from faults import Dropped, Faults, hang_up
 from fleet import Fleet, groups
 from lacks import Lacks, page, passes
+from limits import Limits
 from rights import Rights, of, of_launch
 from wire import Answer, Call, Refused
 
@@ -44,6 +45,7 @@ class Proxy:
         self.rights = Rights(world)
         self.faults = Faults()
         self.lacks = Lacks(world)
+        self.limits = Limits()
         self.fleet = Fleet(world, self.rights)
         self.began = time.monotonic()
         self.lock = threading.RLock()
@@ -120,6 +122,10 @@ class Proxy:
     def done(self, call, entry):
         """The answer of a service that is well."""
         try:
+            with self.lock:
+                # EC2 counts a call before it reads it, so a throttled call has no effect.
+                if not self.limits.passes(call):
+                    raise call.throttled()
             for action in of(call.name, call.params):
                 self.rights.need(call, action)
             self.rights.own(call)
