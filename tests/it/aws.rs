@@ -3,6 +3,7 @@
 mod kubelets;
 mod proxy;
 mod cases;
+mod ec2_behaviour;
 mod early_binding;
 mod test_host;
 mod kills;

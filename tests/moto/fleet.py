@@ -35,6 +35,45 @@ class Fleet:
         self.world = world
         self.rights = rights
         self.outages = []
+        self.scarce = []
+        self.dooms = []
+
+    def capacity(self, command):
+        """A rule: of overrides that match every field it names, `left` instances can be had."""
+        self.scarce.append(self.rule("a capacity", command, "left"))
+
+    def doom(self, command):
+        """A rule: instances that match every field it names end `after` seconds of their launch,
+        `times` of them or all, with this `code` and `message` as their state reason."""
+        rule = {"after": 2.0, "message": command.get("code"), "times": None}
+        self.dooms.append({**rule, **self.rule("a doom", command, "code", "message", "after", "times")})
+
+    def rule(self, what, command, *fields):
+        unknown = set(command) - {"do", *fields, *WILD}
+        if unknown or command.get(fields[0]) is None:
+            raise ValueError(f"{what} with {sorted(unknown)}, or without {fields[0]}")
+        return dict(command)
+
+    def rules(self, offer, rules):
+        return [rule for rule in rules
+                if all(rule.get(name) in (None, offer[name]) for name in WILD)]
+
+    def doomed(self, one):
+        """How a new instance is going to end, if a rule is for it: seconds, code and message."""
+        life = self.world.lives[one]
+        instance = life["instance"]
+        kind = "spot" if life["spot"] else "on-demand"
+        offer = {
+            "type": instance.instance_type,
+            "zone": instance.availability_zone,
+            "subnet": instance.subnet_id,
+            "capacity_type": "reserved" if life["reservation"] else kind,
+        }
+        for rule in self.rules(offer, self.dooms):
+            if rule["times"] != 0:
+                rule["times"] = rule["times"] and rule["times"] - 1
+                return rule["after"], rule["code"], rule["message"]
+        return None
 
     def outage(self, command):
         """A rule: overrides that match every field it names get its error."""
@@ -44,9 +83,8 @@ class Fleet:
         self.outages.append({"code": "InsufficientInstanceCapacity", "times": None, **command})
 
     def out(self, offer):
-        for rule in self.outages:
-            matches = all(rule.get(name) in (None, offer[name]) for name in WILD)
-            if matches and rule["times"] != 0:
+        for rule in self.rules(offer, self.outages):
+            if rule["times"] != 0:
                 if rule["times"] is not None:
                     rule["times"] -= 1
                 return rule["code"], rule.get("message")
@@ -64,22 +102,60 @@ class Fleet:
                 had.append(offer)
             else:
                 errors.append(self.item(offer, *refusal))
-        if not had:
-            return {"FleetId": f"fleet-{uuid.uuid4()}", "Errors": errors, "Instances": []}
+        target = call.params.get("TargetCapacitySpecification") or {}
+        wanted = int(target.get("TotalTargetCapacity") or 1)
+        fleet, instances = f"fleet-{uuid.uuid4()}", []
         # The first of equals: EC2 says nothing of their order, and a test wants the same twice.
-        best = min(had, key=lambda offer: offer["priority"])
+        for offer in sorted(had, key=lambda offer: offer["priority"]):
+            count = min(wanted, self.room(offer, free))
+            if count > 0:
+                instances.append(self.launch(call, ask, offer, count, fleet))
+                wanted -= count
+                free[offer["subnet"]] = free.get(offer["subnet"], count) - count
+            if wanted == 0:
+                break
+            errors.append(self.item(offer, *self.spent(offer, free)))
+        return {"FleetId": fleet, "Errors": errors, "Instances": instances}
+
+    def launch(self, call, ask, offer, count, fleet):
+        """Has moto launch instances of one override, in a row of the answer."""
         config = {
-            "LaunchTemplateSpecification": best["specification"],
-            "Overrides": [best["override"]],
+            "LaunchTemplateSpecification": offer["specification"],
+            "Overrides": [offer["override"]],
         }
-        answer = ask({**call.params, "LaunchTemplateConfigs": [config]})
-        for instance in answer["Instances"]:
-            instance["LaunchTemplateAndOverrides"] = self.named(best)
-            for one in instance["InstanceIds"]:
-                self.born(one, best)
-                # Nobody else can write it, nor can any copy of the instance have it.
-                self.world.ec2.tags[one]["aws:ec2:fleet-id"] = answer["FleetId"]
-        return {"FleetId": answer["FleetId"], "Errors": errors, "Instances": answer["Instances"]}
+        target = {**call.params["TargetCapacitySpecification"], "TotalTargetCapacity": count}
+        answer = ask({
+            **call.params,
+            "LaunchTemplateConfigs": [config],
+            "TargetCapacitySpecification": target,
+        })
+        rows = answer["Instances"]
+        made = [one for row in rows for one in row["InstanceIds"]]
+        for one in made:
+            self.born(one, offer)
+            # Nobody else can write it, nor can any copy of the instance have it.
+            self.world.ec2.tags[one]["aws:ec2:fleet-id"] = fleet
+        for rule in self.rules(offer, self.scarce):
+            rule["left"] -= count
+        return {**rows[0], "InstanceIds": made, "LaunchTemplateAndOverrides": self.named(offer)}
+
+    def room(self, offer, free):
+        """How many instances of an override can be had."""
+        held = self.world.reservations.get(offer["reservation"])
+        rooms = [rule["left"] for rule in self.rules(offer, self.scarce)]
+        if offer["subnet"] in free:
+            rooms.append(free[offer["subnet"]])
+        if held:
+            rooms.append(held["TotalInstanceCount"] - self.world.in_use(offer["reservation"]))
+        return max(0, min(rooms, default=1000))
+
+    def spent(self, offer, free):
+        """Why no more instances of an override can be had."""
+        if free.get(offer["subnet"], 1) <= 0:
+            return "InsufficientFreeAddressesInSubnet", None
+        if offer["reservation"]:
+            return "ReservationCapacityExceeded", None
+        return "InsufficientInstanceCapacity", None
 
     def offers(self, params):
         """Every override, with all that decides whether it can be had."""
@@ -137,11 +213,8 @@ class Fleet:
         ruled = self.out(offer)
         if ruled:
             return ruled
-        if free.get(offer["subnet"], 1) <= 0:
-            return "InsufficientFreeAddressesInSubnet", None
-        held = self.world.reservations.get(offer["reservation"])
-        if held and held["TotalInstanceCount"] <= self.world.in_use(offer["reservation"]):
-            return "ReservationCapacityExceeded", None
+        if self.room(offer, free) == 0:
+            return self.spent(offer, free)
         return None
 
     def wrong(self, offer, data):

@@ -36,7 +36,7 @@ class Limits:
     """The buckets of an account. Without limits, each call passes."""
 
     def __init__(self):
-        self.limits = None
+        self.limits = DEFAULTS
         self.buckets = {}
 
     def set(self, limits):

@@ -5,9 +5,12 @@ It must not hold what the account holds (`world`) nor decide about capacity (`fl
 """
 
 import copy
+import random
 import threading
 import time
 import traceback
+
+from moto.ec2.models.instances import StateReason
 
 from faults import Dropped, Faults, hang_up
 from fleet import Fleet, groups
@@ -30,6 +33,8 @@ WHOLE = {"ec2:DescribeLaunchTemplates": {"MaxResults": 100_000}}
 # Two seconds of work each time, and the same in every run.
 KEPT = {"ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings"}
 PROFILE = "iam-instance-profile.arn"
+# The longest body of CreateFleet, in bytes. In the field, about 300 overrides are too many.
+FLEET_BODY_MAX = 80_000
 TOKENS = {"ec2:CreateFleet", "ec2:CreateLaunchTemplate"}
 STATES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48,
           "stopping": 64, "stopped": 80}
@@ -55,6 +60,9 @@ class Proxy:
         self.kept = {}
         # When an instance was launched, and the same of those that boot or end just now.
         self.born = {}
+        # When an instance ends by itself, and why.
+        self.doomed = {}
+        self.chance = random.Random(1)
         self.booting = {}
         self.ending = {}
         # When an instance ended.
@@ -96,7 +104,12 @@ class Proxy:
         if rule and not rule["after"]:
             answer = self.broken(rule, call)
         if answer is None:
+            takes = self.chance.uniform(*self.settings["fleet"])
+            takes = takes if call.action == "CreateFleet" else 0.0
+            # The instances are there before their answer.
+            time.sleep(takes / 2)
             answer = self.done(call, entry)
+            time.sleep(takes / 2 if answer.status == 200 else 0)
         if rule and rule["after"]:
             answer = self.broken(rule, call) or answer
         entry["status"] = answer.status
@@ -164,12 +177,15 @@ class Proxy:
                 self.tokens[key] = said, answer
             return answer
         first, answer = self.tokens[key]
-        if first != said:
+        if first != said or self.settings["replay"] == "mismatch":
             raise Refused(
                 "IdempotentParameterMismatch",
                 "The client token you have provided is associated with a request whose "
                 "parameters differ.",
             )
+        if self.settings["replay"] == "without" and call.action == "CreateFleet":
+            # EC2 promises no more than that nothing is launched twice.
+            return call.write({**call.read(answer), "Errors": [], "Instances": []})
         return answer
 
     def serve(self, call):
@@ -224,6 +240,11 @@ class Proxy:
     def ec2_CreateFleet(self, call):
         if call.params.get("DryRun"):
             return self.pass_on(call)
+        if len(call.body) > FLEET_BODY_MAX:
+            raise Refused(
+                "InvalidInput",
+                "The request failed because the payload for the body of the request is too large.",
+            )
 
         def ask(params):
             answer = self.pass_on(call, call.with_params(params))
@@ -237,6 +258,9 @@ class Proxy:
             for one in row["InstanceIds"]:
                 self.born[one] = self.booting[one] = time.monotonic()
                 self.set_state(one, "pending")
+                end = self.fleet.doomed(one)
+                if end is not None:
+                    self.doomed[one] = self.born[one] + end[0], *end[1:]
         return call.write(result)
 
     def ec2_RunInstances(self, call):
@@ -294,10 +318,12 @@ class Proxy:
 
     def ec2_TerminateInstances(self, call):
         asked = call.params.get("InstanceIds") or []
-        states = {one: self.state(one) for one in asked}
+        hidden = self.hidden()
+        states = {one: None if one in hidden else self.state(one) for one in asked}
         live = [one for one in asked if states[one] in ("pending", "running", None)]
         if call.params.get("DryRun") or None in states.values():
-            return self.pass_on(call)
+            with self.world.without(hidden):
+                return self.pass_on(call)
         if live:
             # Moto does not end an instance twice.
             answer = self.pass_on(call, call.with_params({"InstanceIds": live}))
@@ -337,8 +363,11 @@ class Proxy:
         return self.pass_on(call)
 
     def hidden(self):
+        """The instances that this call does not see. Once the time is half over, each call has its
+        own view of them."""
         now, hide, forget = time.monotonic(), self.settings["hide"], self.settings["forget"]
-        new = {one for one, at in self.born.items() if now - at < hide}
+        new = {one for one, at in self.born.items()
+               if now - at < hide / 2 or now - at < hide and self.chance.random() < 0.5}
         return new | {one for one, at in self.over.items() if now - at >= forget}
 
     def state(self, one):
@@ -351,6 +380,13 @@ class Proxy:
 
     def age(self):
         """Instances boot and end in a while, not at once."""
+        now = time.monotonic()
+        for one in [one for one, end in self.doomed.items() if end[0] <= now]:
+            _, code, message = self.doomed.pop(one)
+            if self.state(one) in ("pending", "running"):
+                self.set_state(one, "terminated")
+                self.world.find(one).state_reason = StateReason(message, code)
+                self.over[one] = now
         for waiting, setting, before, after in (
             (self.booting, "boot", "pending", "running"),
             (self.ending, "end", "shutting-down", "terminated"),

@@ -197,13 +197,20 @@ class World:
 
     @contextlib.contextmanager
     def without(self, hidden):
-        """Moto as if these instances were not there yet."""
-        lives = [self.lives[one] for one in hidden]
-        held = {life["launch"]: self.ec2.reservations.pop(life["launch"], None) for life in lives}
+        """Moto as if these instances were not there yet. Moto keeps instances by launch."""
+        launches = {self.lives[one]["launch"] for one in hidden}
+        held = {one: self.ec2.reservations[one] for one in launches}
+        whole = {one: launch.instances for one, launch in held.items()}
+        for one, launch in held.items():
+            launch.instances = [here for here in whole[one] if here.id not in hidden]
+            if not launch.instances:
+                del self.ec2.reservations[one]
         try:
             yield
         finally:
-            self.ec2.reservations.update({one: rows for one, rows in held.items() if rows})
+            for one, launch in held.items():
+                launch.instances = whole[one]
+            self.ec2.reservations.update(held)
 
     def born(self, instance, template, data, spot, reservation):
         """Gives a new instance what its template says and moto drops."""
@@ -297,6 +304,7 @@ class World:
                     "id": instance.id,
                     "state": instance.state,
                     "claim": tags.get("outrigger.dev/claim"),
+                    "batch": tags.get("outrigger.dev/batch"),
                 })
         return rows
 

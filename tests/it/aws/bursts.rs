@@ -75,7 +75,7 @@ async fn run(
         seconds: began.elapsed().as_secs(),
         fleets: calls.iter().filter(fleets).count(),
         throttled: calls.iter().filter(throttled).count(),
-        timed_out: log.lines().filter(|line| line.contains("timed out")).count(),
+        timed_out: log.lines().filter(|line| line.contains("timed_out")).count(),
         instances: aws.instances().len(),
     }
 }
@@ -95,7 +95,7 @@ async fn claims_of_a_burst_launch_within_the_request_limits_of_ec2() {
         let Some((plane, api, aws)) = ground(test, &[], &[]).await else {
             return;
         };
-        aws.ask(&json!({"do": "limits", "limits": {}}));
+        aws.ask(&json!({"do": "settings", "fleet": [2.0, 8.0]}));
         let _machines = Kubelets::start(Arc::clone(&aws), api.clone(), Sizes::new());
         let dir = TempDir::new().expect("a directory");
         let _daemon = start(&aws, &plane, &dir);

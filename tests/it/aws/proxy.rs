@@ -270,6 +270,7 @@ async fn outage_applies_by_type_zone_and_capacity_type() {
     let Some(bench) = Bench::start(name).await else {
         return;
     };
+    bench.aws.ask(&json!({"do": "limits", "limits": null}));
     let subnet = bench.aws.fact(&format!("/subnets/{ZONE}"));
     for (number, (out, offers, kind, refused)) in outages(subnet).iter().enumerate() {
         bench.aws.outage(out);
