@@ -24,6 +24,7 @@ use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::{Instance, InstanceState};
 use crate::provider::{CommandResult, FailureKind, OfferingRefusal};
+use crate::state::node_claims::LISTING_LAG;
 
 impl Engine {
     /// Matches a result to its command and handles it.
@@ -154,6 +155,10 @@ impl Engine {
                 early_binding.on_node_creation_result(cx, id, &result, now)
             }
             (ClaimStep::Terminate, Terminating(state)) => update_instance_state(cx, id, state, now),
+            // EC2 may not know a young instance yet, and would leave it running.
+            (ClaimStep::Terminate, Failed { kind: Gone, .. }) if is_young(cx, id, now) => {
+                claim_steps::on_step_failed(cx, id, now);
+            }
             (ClaimStep::Terminate, Failed { kind: Gone, .. }) => {
                 update_instance_state(cx, id, InstanceState::Terminated, now);
             }
@@ -220,6 +225,13 @@ fn on_instances_listed(cx: &mut Context, result: CommandResult, now: Timestamp) 
     }
     cx.sync.listing_news = outcome.news || cx.sync.listing_fault.is_some();
     cx.sync.listing_fault = outcome.partial.then(|| "the listing of instances shrank".to_owned());
+}
+
+/// Returns whether the instance of a claim may be missing from responses of the provider, because
+/// it was launched a moment ago.
+fn is_young(cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
+    let instance = cx.claim(id).and_then(|claim| claim.instance.as_ref());
+    instance.is_some_and(|instance| now.duration_since(instance.launched) < LISTING_LAG)
 }
 
 fn on_tainted(cx: &mut Context, id: &ClaimId, now: Timestamp) {

@@ -166,7 +166,7 @@ impl NodeClaim {
 }
 
 /// A new instance may be missing from listings for this long, because EC2 is eventually consistent.
-const LISTING_LAG: SignedDuration = SignedDuration::from_secs(60);
+pub const LISTING_LAG: SignedDuration = SignedDuration::from_secs(60);
 
 /// Two listings are considered independent if there is at least this time between them.
 pub const LISTING_APART: SignedDuration = SignedDuration::from_secs(5);

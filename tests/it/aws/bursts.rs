@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::Aws;
 use super::cases::{block, ground, shared};
 use super::kubelets::{Kubelets, Sizes};
+use super::{Aws, variable};
 use crate::binary::outrigger;
 use crate::plane::Plane;
 use crate::plane::fixture::{self, Process, World, clock, is_campaign, patience};
@@ -50,6 +50,23 @@ fn start(aws: &Aws, plane: &Plane, dir: &TempDir) -> Process {
     Process::spawn(command, &dir.path().join("daemon.log"))
 }
 
+/// Returns the bursts of a campaign: those of `OUTRIGGER_BURSTS`, such as `100x1 500x60`, or all.
+fn asked() -> Vec<Burst> {
+    let named = variable("OUTRIGGER_BURSTS");
+    let bursts = named.iter().flat_map(|text| text.split_whitespace()).map(|text| {
+        let numbers =
+            text.split_once('x').map(|(claims, requests)| (claims.parse(), requests.parse()));
+        let Some((Ok(claims), Ok(requests))) = numbers else {
+            panic!("no burst: {text}");
+        };
+        Burst { claims, requests }
+    });
+    let bursts: Vec<Burst> = bursts.collect();
+    let sizes = [100, 500, 1000].into_iter();
+    let all = sizes.flat_map(|claims| [1, 60, claims].map(|requests| Burst { claims, requests }));
+    if bursts.is_empty() { all.collect() } else { bursts }
+}
+
 /// Creates all pods, and waits until they run, at most for the limit.
 async fn run(
     burst: Burst,
@@ -84,10 +101,7 @@ async fn run(
 async fn claims_of_a_burst_launch_within_the_request_limits_of_ec2() {
     let test = "aws::bursts::claims_of_a_burst_launch_within_the_request_limits_of_ec2";
     let (bursts, limit) = if is_campaign() {
-        let sizes = [100, 500, 1000].into_iter();
-        let bursts =
-            sizes.flat_map(|claims| [1, 60, claims].map(|requests| Burst { claims, requests }));
-        (bursts.collect(), Duration::from_mins(20))
+        (asked(), Duration::from_mins(20))
     } else {
         (vec![Burst { claims: 12, requests: 3 }], patience(60))
     };

@@ -211,3 +211,33 @@ fn instances_that_disappear_together_are_all_replaced_once_accepted() {
     }
     assert_eq!((stage.count("delete_node"), stage.launches.len()), (COUNT, 2 * COUNT));
 }
+
+/// EC2 may answer that an instance does not exist for some seconds after its launch.
+#[test]
+fn young_instance_that_the_provider_does_not_know_is_terminated_again() {
+    for (age, is_believed) in [(5, false), (59, false), (61, true)] {
+        let (mut stage, issued) = terminating();
+        let id = stage.engine.state().ledger.claims.keys().next().expect("a claim").clone();
+        let mut held = Vec::new();
+        while held.is_empty() {
+            held = stage.run(1, &["terminate", "list_instances"]);
+            held.retain(|issued| issued.command.name() == "list_instances");
+        }
+        // The listing shows when the instance was launched.
+        let launched = stage.now - SignedDuration::from_secs(age);
+        stage.instances.get_mut("i-0").expect("the instance").launched = launched;
+        let listed = stage.answer(&held[0].command);
+        stage.event(Event::Answered(held[0].id, listed));
+        if is_believed {
+            stage.instances.remove("i-0");
+        }
+        answer(&mut stage, &issued, FailureKind::Gone);
+        let claims = &stage.engine.state().ledger.claims;
+        let ends = claims.get(&id).is_none_or(|claim| claim.instance_is_gone());
+        assert_eq!(ends, is_believed, "{age} s");
+        let before = stage.count("terminate");
+        stage.run(120, &[]);
+        assert_eq!(stage.count("terminate") > before, !is_believed, "{age} s");
+        assert!(stage.engine.state().ledger.claims.is_empty(), "{age} s");
+    }
+}

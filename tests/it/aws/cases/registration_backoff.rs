@@ -38,7 +38,7 @@ async fn bad_image_slows_launches_until_the_image_is_fixed() {
     let bad = right.replace("ami { alias = \"al2023@latest\" }", &named);
     assert_ne!(bad, right);
     let ec2 = Ec2::start_with(ground, &bad, move |own| own["image"] != *image);
-    let bought = || ec2.calls_of("ec2:CreateFleet").len();
+    let bought = || ec2.aws.instances().len();
     fixture::deploy(&ec2.api, "web", COUNT, "1500m", "1Gi").await;
     let all = |_: &World, live: &[Value]| live.len() == COUNT;
     ec2.until(120, "all are launched", all).await;
