@@ -332,7 +332,8 @@ async fn denied_call_names_the_missing_permission_and_statement() {
 }
 
 async fn try_each(stage: &mut Stage) {
-    // Instances are terminated at once.
+    // Many instances are launched, and terminated at once.
+    stage.aws.send_command(&json!({"do": "limits", "limits": null}));
     stage.aws.send_command(&json!({"do": "settings", "hide": 0}));
     stage.launch(false).await.expect("the template exists");
     let mut tried = BTreeSet::new();
