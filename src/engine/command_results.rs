@@ -24,7 +24,7 @@ use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::{Instance, InstanceState};
 use crate::provider::{CommandResult, FailureKind, OfferingRefusal};
-use crate::state::node_claims::LISTING_LAG;
+use crate::state::node_claims::may_be_unlisted;
 
 impl Engine {
     /// Matches a result to its command and handles it.
@@ -227,11 +227,10 @@ fn on_instances_listed(cx: &mut Context, result: CommandResult, now: Timestamp) 
     cx.sync.listing_fault = outcome.partial.then(|| "the listing of instances shrank".to_owned());
 }
 
-/// Returns whether the instance of a claim may be missing from responses of the provider, because
-/// it was launched a moment ago.
+/// Returns whether the provider may not know the instance of a claim yet.
 fn is_young(cx: &Context, id: &ClaimId, now: Timestamp) -> bool {
     let instance = cx.claim(id).and_then(|claim| claim.instance.as_ref());
-    instance.is_some_and(|instance| now.duration_since(instance.launched) < LISTING_LAG)
+    instance.is_some_and(|instance| may_be_unlisted(instance, now))
 }
 
 fn on_tainted(cx: &mut Context, id: &ClaimId, now: Timestamp) {

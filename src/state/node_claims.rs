@@ -147,7 +147,7 @@ impl NodeClaim {
             return true;
         };
         instance.state != InstanceState::Terminated
-            && counted.is_none_or(|at| at.duration_since(instance.launched) < LISTING_LAG)
+            && counted.is_none_or(|at| may_be_unlisted(instance, at))
     }
 
     /// Returns whether pods may be planned for it.
@@ -166,7 +166,12 @@ impl NodeClaim {
 }
 
 /// A new instance may be missing from listings for this long, because EC2 is eventually consistent.
-pub const LISTING_LAG: SignedDuration = SignedDuration::from_secs(60);
+const LISTING_LAG: SignedDuration = SignedDuration::from_secs(60);
+
+/// Returns whether the provider may not have known an instance yet at a time.
+pub fn may_be_unlisted(instance: &Instance, at: Timestamp) -> bool {
+    at.duration_since(instance.launched) < LISTING_LAG
+}
 
 /// Two listings are considered independent if there is at least this time between them.
 pub const LISTING_APART: SignedDuration = SignedDuration::from_secs(5);
@@ -478,8 +483,7 @@ impl NodeClaims {
         let (mut known, mut missing) = (0, Vec::new());
         for claim in self.claims.values_mut().filter(|claim| !claim.foreign) {
             let Some(instance) = claim.instance.as_ref().filter(|instance| {
-                instance.state != InstanceState::Terminated
-                    && now.duration_since(instance.launched) >= LISTING_LAG
+                instance.state != InstanceState::Terminated && !may_be_unlisted(instance, now)
             }) else {
                 continue;
             };

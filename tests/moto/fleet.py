@@ -37,57 +37,42 @@ class Fleet:
         self.outages = []
         self.scarce = []
         self.dooms = []
-
-    def capacity(self, command):
-        """A rule: of overrides that match every field it names, `left` instances can be had."""
-        self.scarce.append(self.rule("a capacity", command, "left"))
-
-    def doom(self, command):
-        """A rule: instances that match every field it names end `after` seconds of their launch,
-        `times` of them or all, with this `code` and `message` as their state reason."""
-        rule = {"after": 2.0, "message": command.get("code"), "times": None}
-        self.dooms.append({**rule, **self.rule("a doom", command, "code", "message", "after", "times")})
-
-    def rule(self, what, command, *fields):
-        unknown = set(command) - {"do", *fields, *WILD}
-        if unknown or command.get(fields[0]) is None:
-            raise ValueError(f"{what} with {sorted(unknown)}, or without {fields[0]}")
-        return dict(command)
-
-    def rules(self, offer, rules):
-        return [rule for rule in rules
-                if all(rule.get(name) in (None, offer[name]) for name in WILD)]
-
-    def doomed(self, one):
-        """How a new instance is going to end, if a rule is for it: seconds, code and message."""
-        life = self.world.lives[one]
-        instance = life["instance"]
-        kind = "spot" if life["spot"] else "on-demand"
-        offer = {
-            "type": instance.instance_type,
-            "zone": instance.availability_zone,
-            "subnet": instance.subnet_id,
-            "capacity_type": "reserved" if life["reservation"] else kind,
-        }
-        for rule in self.rules(offer, self.dooms):
-            if rule["times"] != 0:
-                rule["times"] = rule["times"] and rule["times"] - 1
-                return rule["after"], rule["code"], rule["message"]
-        return None
+        # How new instances end by themselves: seconds after their launch, code and message.
+        self.doomed = {}
 
     def outage(self, command):
         """A rule: overrides that match every field it names get its error."""
-        unknown = set(command) - {"do", "code", "message", "times", *WILD}
-        if unknown:
-            raise ValueError(f"an outage has no field {sorted(unknown)}")
-        self.outages.append({"code": "InsufficientInstanceCapacity", "times": None, **command})
+        rule = self.rule(command, "code", "message", "times")
+        self.outages.append({"code": "InsufficientInstanceCapacity", "times": None, **rule})
 
-    def out(self, offer):
-        for rule in self.rules(offer, self.outages):
+    def capacity(self, command):
+        """A rule: of overrides that match every field it names, `left` instances can be had."""
+        self.scarce.append({**self.rule(command, "left"), "left": int(command["left"])})
+
+    def doom(self, command):
+        """A rule: instances of overrides that match every field it names end `after` seconds of
+        their launch, `times` of them or all, with this `code` and `message` as their reason."""
+        rule = self.rule(command, "code", "message", "after", "times")
+        self.dooms.append({"after": 2.0, "message": command["code"], "times": None, **rule})
+
+    def rule(self, command, *fields):
+        unknown = set(command) - {"do", *fields, *WILD}
+        if unknown:
+            raise ValueError(f"a rule of {command['do']} has no field {sorted(unknown)}")
+        return command
+
+    def rules(self, offer, rules):
+        """The rules that match an override."""
+        return [rule for rule in rules
+                if all(rule.get(name) in (None, offer[name]) for name in WILD)]
+
+    def take(self, offer, rules):
+        """The first rule that matches an override and is not used up. Using it counts."""
+        for rule in self.rules(offer, rules):
             if rule["times"] != 0:
                 if rule["times"] is not None:
                     rule["times"] -= 1
-                return rule["code"], rule.get("message")
+                return rule
         return None
 
     def create(self, call, ask):
@@ -135,6 +120,9 @@ class Fleet:
             self.born(one, offer)
             # Nobody else can write it, nor can any copy of the instance have it.
             self.world.ec2.tags[one]["aws:ec2:fleet-id"] = fleet
+            doom = self.take(offer, self.dooms)
+            if doom:
+                self.doomed[one] = doom["after"], doom["code"], doom["message"]
         for rule in self.rules(offer, self.scarce):
             rule["left"] -= count
         return {**rows[0], "InstanceIds": made, "LaunchTemplateAndOverrides": self.named(offer)}
@@ -210,9 +198,9 @@ class Fleet:
         wrong = self.wrong(offer, data)
         if wrong:
             return wrong
-        ruled = self.out(offer)
+        ruled = self.take(offer, self.outages)
         if ruled:
-            return ruled
+            return ruled["code"], ruled.get("message")
         if self.room(offer, free) == 0:
             return self.spent(offer, free)
         return None

@@ -42,17 +42,17 @@ class Limits:
     def set(self, limits):
         """Sets size and rate by kind. Kinds that are not named keep the defaults of EC2, and None
         removes all limits."""
-        self.limits = None if limits is None else {**DEFAULTS, **limits}
-        unknown = set(self.limits or ()) - set(DEFAULTS)
+        unknown = set(limits or ()) - set(DEFAULTS)
         if unknown:
             raise ValueError(f"no such limits: {sorted(unknown)}")
+        self.limits = None if limits is None else {**DEFAULTS, **limits}
         self.buckets.clear()
 
-    def passes(self, call, now=None):
+    def passes(self, call):
         """Takes the tokens of a call. False if EC2 throttles it."""
         if self.limits is None or call.service != "ec2":
             return True
-        now = time.monotonic() if now is None else now
+        now = time.monotonic()
         wanted = [(self.bucket(call, now), 1)]
         if call.action == "CreateFleet" and not call.params.get("DryRun"):
             target = (call.params.get("TargetCapacitySpecification") or {}).get("TotalTargetCapacity")

@@ -60,8 +60,6 @@ class Proxy:
         self.kept = {}
         # When an instance was launched, and the same of those that boot or end just now.
         self.born = {}
-        # When an instance ends by itself, and why.
-        self.doomed = {}
         self.chance = random.Random(1)
         self.booting = {}
         self.ending = {}
@@ -104,8 +102,9 @@ class Proxy:
         if rule and not rule["after"]:
             answer = self.broken(rule, call)
         if answer is None:
-            takes = self.chance.uniform(*self.settings["fleet"])
-            takes = takes if call.action == "CreateFleet" else 0.0
+            takes = 0.0
+            if call.action == "CreateFleet":
+                takes = self.chance.uniform(*self.settings["fleet"])
             # The instances are there before their answer.
             time.sleep(takes / 2)
             answer = self.done(call, entry)
@@ -258,9 +257,6 @@ class Proxy:
             for one in row["InstanceIds"]:
                 self.born[one] = self.booting[one] = time.monotonic()
                 self.set_state(one, "pending")
-                end = self.fleet.doomed(one)
-                if end is not None:
-                    self.doomed[one] = self.born[one] + end[0], *end[1:]
         return call.write(result)
 
     def ec2_RunInstances(self, call):
@@ -381,8 +377,9 @@ class Proxy:
     def age(self):
         """Instances boot and end in a while, not at once."""
         now = time.monotonic()
-        for one in [one for one, end in self.doomed.items() if end[0] <= now]:
-            _, code, message = self.doomed.pop(one)
+        doomed = self.fleet.doomed
+        for one in [one for one, end in doomed.items() if self.born[one] + end[0] <= now]:
+            _, code, message = doomed.pop(one)
             if self.state(one) in ("pending", "running"):
                 self.set_state(one, "terminated")
                 self.world.find(one).state_reason = StateReason(message, code)

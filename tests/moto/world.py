@@ -304,7 +304,6 @@ class World:
                     "id": instance.id,
                     "state": instance.state,
                     "claim": tags.get("outrigger.dev/claim"),
-                    "batch": tags.get("outrigger.dev/batch"),
                 })
         return rows
 

@@ -1,19 +1,14 @@
 //! Many launches at once, against the request limits that EC2 has by default.
 
 use std::fs;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::cases::{block, ground, shared};
-use super::kubelets::{Kubelets, Sizes};
+use super::cases::Ec2;
 use super::{Aws, variable};
-use crate::binary::outrigger;
-use crate::plane::Plane;
-use crate::plane::fixture::{self, Process, World, clock, is_campaign, patience};
+use crate::plane::fixture::{self, World, clock, is_campaign, patience};
 
 /// The label that differs between requests: it is in the user data, so each value needs a launch
 /// template of its own.
@@ -41,15 +36,6 @@ struct Outcome {
     instances: usize,
 }
 
-fn start(aws: &Aws, plane: &Plane, dir: &TempDir) -> Process {
-    let text = block(aws, "tests", &plane.daemons()) + &shared(aws, POOL);
-    fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
-    let mut command = aws.command(outrigger());
-    command.env("RUNTIME_DIRECTORY", dir.path());
-    command.arg("run").arg("--config").arg(dir.path());
-    Process::spawn(command, &dir.path().join("daemon.log"))
-}
-
 /// Returns the bursts of a campaign: those of `OUTRIGGER_BURSTS`, such as `100x1 500x60`, or all.
 fn asked() -> Vec<Burst> {
     let named = variable("OUTRIGGER_BURSTS");
@@ -68,32 +54,25 @@ fn asked() -> Vec<Burst> {
 }
 
 /// Creates all pods, and waits until they run, at most for the limit.
-async fn run(
-    burst: Burst,
-    (api, aws, dir): (&kube::Client, &Aws, &TempDir),
-    limit: Duration,
-) -> Outcome {
+async fn run(burst: Burst, ec2: &Ec2, limit: Duration) -> Outcome {
     let began = clock();
     for group in 0..burst.requests {
         let share =
             burst.claims / burst.requests + usize::from(group < burst.claims % burst.requests);
         let rules = json!({"nodeSelector": {GROUP: group.to_string()}});
-        fixture::create(api, &format!("group-{group}"), share, ("1500m", "1Gi"), rules).await;
+        fixture::create(&ec2.api, &format!("group-{group}"), share, ("1500m", "1Gi"), rules).await;
     }
-    while World::read(api).await.bound() < burst.claims && began.elapsed() < limit {
+    while World::read(&ec2.api).await.bound() < burst.claims && began.elapsed() < limit {
         sleep(Duration::from_secs(1)).await;
     }
-    let calls = aws.calls();
-    let fleets =
-        |call: &&Value| call["call"] == "ec2:CreateFleet" && call["params"]["DryRun"] != true;
     let throttled = |call: &&Value| call["error"] == "RequestLimitExceeded";
-    let log = fs::read_to_string(dir.path().join("daemon.log")).unwrap_or_default();
+    let log = fs::read_to_string(ec2.dir.path().join("daemon.log")).unwrap_or_default();
     Outcome {
         seconds: began.elapsed().as_secs(),
-        fleets: calls.iter().filter(fleets).count(),
-        throttled: calls.iter().filter(throttled).count(),
+        fleets: ec2.calls_of("ec2:CreateFleet").len(),
+        throttled: ec2.aws.calls().iter().filter(throttled).count(),
         timed_out: log.lines().filter(|line| line.contains("timed_out")).count(),
-        instances: aws.instances().len(),
+        instances: ec2.aws.instances().len(),
     }
 }
 
@@ -106,17 +85,16 @@ async fn claims_of_a_burst_launch_within_the_request_limits_of_ec2() {
         (vec![Burst { claims: 12, requests: 3 }], patience(60))
     };
     for burst in bursts {
-        let Some((plane, api, aws)) = ground(test, &[], &[]).await else {
+        let slow = |aws: &Aws| {
+            aws.ask(&json!({"do": "settings", "fleet": [2.0, 8.0]}));
+        };
+        let Some(ec2) = Ec2::start_after(test, POOL, slow).await else {
             return;
         };
-        aws.ask(&json!({"do": "settings", "fleet": [2.0, 8.0]}));
-        let _machines = Kubelets::start(Arc::clone(&aws), api.clone(), Sizes::new());
-        let dir = TempDir::new().expect("a directory");
-        let _daemon = start(&aws, &plane, &dir);
-        let outcome = run(burst, (&api, &aws, &dir), limit).await;
+        let outcome = run(burst, &ec2, limit).await;
         println!("{burst:?}: {outcome:?}");
         if !is_campaign() {
-            let bound = World::read(&api).await.bound();
+            let bound = World::read(&ec2.api).await.bound();
             assert_eq!(
                 (bound, outcome.instances, outcome.timed_out),
                 (burst.claims, burst.claims, 0)

@@ -116,11 +116,11 @@ pub(super) async fn ground(
 }
 
 /// One cluster on EC2: the plane, its AWS, the machines that boot there, and a daemon.
-struct Ec2 {
-    api: kube::Client,
-    aws: Arc<Aws>,
+pub(super) struct Ec2 {
+    pub(super) api: kube::Client,
+    pub(super) aws: Arc<Aws>,
     machines: Kubelets,
-    dir: TempDir,
+    pub(super) dir: TempDir,
     // Dropped in this order.
     daemon: Process,
     _plane: Plane,
@@ -133,7 +133,11 @@ impl Ec2 {
     }
 
     /// Starts the same after a change of the AWS that precedes the start of the daemon.
-    async fn start_after(test: &str, more: &str, before: impl FnOnce(&Aws)) -> Option<Ec2> {
+    pub(super) async fn start_after(
+        test: &str,
+        more: &str,
+        before: impl FnOnce(&Aws),
+    ) -> Option<Ec2> {
         let ground = ground(test, &[], &[]).await?;
         let (plane, _, aws) = &ground;
         let text = block(aws, "tests", &plane.daemons()) + &shared(aws, more);
@@ -204,7 +208,7 @@ impl Ec2 {
     }
 
     /// Returns the calls of one action in their order, without dry runs.
-    fn calls_of(&self, action: &str) -> Vec<Value> {
+    pub(super) fn calls_of(&self, action: &str) -> Vec<Value> {
         let mut calls = self.aws.calls();
         calls.retain(|call| call["call"] == action && call["params"]["DryRun"] != true);
         calls
