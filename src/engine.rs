@@ -106,7 +106,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::backoff::Denied;
 use crate::engine::buffer_status::BufferStatuses;
-use crate::engine::command::{Command, CommandId, IssuedCommand};
+use crate::engine::command::{Command, CommandId, CommandLane, IssuedCommand};
 use crate::engine::context::Context;
 use crate::engine::controllers::{Consolidation, Interruptions, Nominations, Unclaimed};
 use crate::engine::discovered_capacity::DiscoveredMemory;
@@ -179,6 +179,7 @@ impl Engine {
     /// Records an event. The work is done by the next pass, which `Event::Timeout` starts at the
     /// time that [`Self::poll_timeout`] returns.
     pub fn handle_event(&mut self, event: Event, now: Timestamp) {
+        self.cx.outbox.now = now;
         self.consolidation.note_changes(&self.cx, &event, now);
         match event {
             Event::Timeout => return self.run_pass(now),
@@ -219,8 +220,8 @@ impl Engine {
                     return;
                 }
             }
-            Event::Interrupted(instance, notice, at) => {
-                self.interruptions.record_notice(instance, notice, at, now)
+            Event::Interrupted(instance, notice, at, receipt) => {
+                self.interruptions.on_notice(instance, notice, at, receipt, now)
             }
             Event::Refused(class, refusals) => {
                 fleet_sync::on_offerings_refused(&mut self.cx, class.as_ref(), &refusals, now)
@@ -298,7 +299,19 @@ impl Engine {
 
     /// Returns the next command. Each command is answered by one `Event::Answered`.
     pub fn next_command(&mut self) -> Option<IssuedCommand> {
-        self.cx.outbox.commands.pop_front()
+        self.next_command_in(|_| true)
+    }
+
+    /// Returns the next command of the lanes that have room.
+    pub fn next_command_in(
+        &mut self,
+        lanes: impl Fn(CommandLane) -> bool,
+    ) -> Option<IssuedCommand> {
+        let (issued, queued) = self.cx.outbox.take_command(lanes)?;
+        if let Command::Launch(launch) = &issued.command {
+            claims::exclude_queue_time(&mut self.cx, &launch.claim.id, queued);
+        }
+        Some(issued)
     }
 
     /// Returns the next report for logs and metrics.

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::coordination::lease_annotations::AnnotatedLease;
 use crate::model::claim::{ClaimRecord, TAG_EKS, TAG_OWNED};
@@ -183,8 +184,10 @@ pub enum FailureKind {
     Conflict,
     /// The object no longer exists.
     Gone,
-    /// Too many requests: retry later.
+    /// The provider refused the request because of too many requests: retry later.
     Throttled,
+    /// The request was not sent, because too many requests wait for a rate limit: retry later.
+    Busy,
     /// Permission denied: a retry fails until a permission is granted.
     Denied,
     /// The request is invalid.
@@ -202,6 +205,7 @@ impl FailureKind {
             Self::Conflict => "conflict",
             Self::Gone => "gone",
             Self::Throttled => "throttled",
+            Self::Busy => "busy",
             Self::Denied => "denied",
             Self::Invalid => "invalid",
             Self::Unknown => "unknown",
@@ -267,6 +271,23 @@ impl CommandResult {
             Self::Failed { kind, .. } => Some(*kind),
             _ => None,
         }
+    }
+}
+
+/// Shows the sender of an interruption notice that the engine has handled it: the message may then
+/// be deleted from its queue. Clones share the state. An engine that stops acknowledges nothing.
+#[derive(Clone, Debug, Default)]
+pub struct NoticeReceipt(Arc<AtomicBool>);
+
+impl NoticeReceipt {
+    /// Records that the notice is handled.
+    pub fn acknowledge(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the notice is handled.
+    pub fn is_acknowledged(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 

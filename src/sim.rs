@@ -210,6 +210,7 @@ impl World {
             listing_lag: faults.listing_lag,
             capacity: BTreeMap::new(),
             names_nodes: setup.config.binding == Binding::Early,
+            batches: scenario.batches,
         };
         let scene = GroundTruth {
             config: Arc::clone(&setup.config),

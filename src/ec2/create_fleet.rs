@@ -13,7 +13,7 @@ use crate::ec2::launch_template::{
     LaunchTemplate, RenderedUserData, TemplateTarget, Variation, build_template,
 };
 use crate::ec2::subnet_capacity::{ReservedAddresses, Subnets};
-use crate::model::claim::TAGS_OF_ONE_CLAIM;
+use crate::model::claim::{TAG_BATCH, TAG_CLAIM, TAG_CREATED, TAGS_OF_ONE_CLAIM};
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, InstanceType, OfferingKey, Price};
 use crate::model::labels::{
@@ -101,12 +101,14 @@ pub struct LaunchTemplateConfig {
     pub overrides: Vec<Override>,
 }
 
-/// A CreateFleet call of type `instant` for one instance. A client token belongs to exactly one
-/// request, so a repeated call must contain the same request.
+/// A CreateFleet call of type `instant`. A client token belongs to exactly one request, so a
+/// repeated call must contain the same request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetRequest {
-    /// Client token: the claim's id.
+    /// Client token: the id of the claim, or of the batch.
     pub token: String,
+    /// Number of instances, at least one.
+    pub count: u32,
     /// Purchase option.
     pub target: TargetCapacityType,
     /// Allocation strategy. `None` if EC2 allows none.
@@ -120,7 +122,7 @@ pub struct FleetRequest {
     pub tags: Labels,
     /// Offerings that cannot be requested, and why.
     pub refused: Vec<OfferingRefusal>,
-    /// Addresses reserved for the request. The caller passes them on with the outcome.
+    /// Addresses reserved for one instance. The caller passes them on with the outcome.
     pub taken: ReservedAddresses,
 }
 
@@ -128,6 +130,29 @@ impl FleetRequest {
     /// All alternatives.
     pub fn overrides(&self) -> impl Iterator<Item = &Override> {
         self.configs.iter().flat_map(|config| &config.overrides)
+    }
+
+    /// Returns whether one call may launch the instances of both requests: they differ at most in
+    /// what belongs to their claims alone.
+    pub fn is_equal_for_batch(&self, other: &Self) -> bool {
+        let shared = |tags: &Labels| {
+            let mut tags = tags.clone();
+            TAGS_OF_EACH_CLAIM.iter().for_each(|tag| drop(tags.remove(*tag)));
+            tags
+        };
+        let parts = |it: &Self| (it.target, it.strategy, it.context.clone(), shared(&it.tags));
+        parts(self) == parts(other)
+            && self.configs == other.configs
+            && self.refused == other.refused
+    }
+
+    /// Returns the request for the claims of a batch. It has the tags of the first claim, with the
+    /// batch in place of the claim.
+    pub fn for_batch(&self, batch: &str, count: u32) -> Self {
+        let mut request = Self { token: batch.to_owned(), count, ..self.clone() };
+        request.tags.remove(TAG_CLAIM);
+        request.tags.insert(TAG_BATCH.to_owned(), batch.to_owned());
+        request
     }
 
     /// Returns the alternative of a type in a zone.
@@ -138,6 +163,9 @@ impl FleetRequest {
         })
     }
 }
+
+/// Tags that differ between the claims of a batch. The instances have those of the first claim.
+const TAGS_OF_EACH_CLAIM: [&str; 2] = [TAG_CLAIM, TAG_CREATED];
 
 /// Renders user data for an image and a maximum number of pods, or returns an error.
 pub type Render<'r> = dyn FnMut(&Image, i64) -> Result<RenderedUserData, BootstrapError> + 'r;
@@ -237,6 +265,7 @@ impl<'a> FleetRequestInput<'a> {
         let taken = reserve_addresses(&wanted, self.resolved, subnets);
         Ok(FleetRequest {
             token: self.launch.claim.id.to_string(),
+            count: 1,
             target,
             strategy: self.allocation_strategy(target),
             configs,

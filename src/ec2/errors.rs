@@ -73,7 +73,9 @@ impl AwsFailure {
 }
 
 /// Error codes for throttling, of all services.
-pub const THROTTLED: [&str; 8] = [
+pub const THROTTLED: [&str; 9] = [
+    // The number of fleets of the account, which EC2 forgets soon after they are created.
+    "MaxFleetCountExceeded",
     "RequestLimitExceeded",
     "Throttling",
     "ThrottlingException",
@@ -315,10 +317,9 @@ fn refusal_kind(code: &str, message: &str, in_group: bool) -> Option<RefusalKind
         | "InsufficientCapacity"
         | "InsufficientCapacityOnHost"
         | "SpotMaxPriceTooLow" => RefusalKind::InsufficientCapacity,
-        "VcpuLimitExceeded"
-        | "MaxSpotInstanceCountExceeded"
-        | "MaxFleetCountExceeded"
-        | "InstanceLimitExceeded" => RefusalKind::LimitExceeded,
+        "VcpuLimitExceeded" | "MaxSpotInstanceCountExceeded" | "InstanceLimitExceeded" => {
+            RefusalKind::LimitExceeded
+        }
         "ReservationCapacityExceeded" => RefusalKind::ReservationExceeded,
         "Unsupported" | "UnsupportedOperation" | "InvalidAvailabilityZone" => {
             RefusalKind::Unsupported

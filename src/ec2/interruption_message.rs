@@ -60,9 +60,18 @@ struct Envelope {
     source: String,
     #[serde(rename = "detail-type")]
     detail_type: String,
-    time: Option<Timestamp>,
+    /// Parsed leniently: a notice with an invalid time is still a notice.
+    #[serde(default)]
+    time: serde_json::Value,
     #[serde(default)]
     detail: serde_json::Value,
+}
+
+impl Envelope {
+    /// Returns when AWS sent the message: now, if the time is invalid.
+    fn sent(&self, now: Timestamp) -> Timestamp {
+        self.time.as_str().and_then(|text| text.parse().ok()).unwrap_or(now)
+    }
 }
 
 /// Parses a body received at `now`. Unknown kinds of events are not relevant for nodes.
@@ -92,9 +101,12 @@ pub fn parse_message(body: &str, now: Timestamp) -> Result<Message, Malformed> {
     };
     let id = text_field(&envelope.detail, "instance-id").and_then(parse_instance_id);
     let id = id.ok_or(Malformed::Lacks("instance-id"))?;
-    let sent = envelope.time.unwrap_or(now);
+    let sent = envelope.sent(now);
     let warned = matches!(what, Interruption::Spot | Interruption::Reservation);
-    let at = sent.checked_add(WARNING).ok().filter(|_| warned);
+    // Only warnings about reservations name the time.
+    let named = text_field(&envelope.detail, "instance-termination-time");
+    let at = named.and_then(|text| text.parse().ok()).or(sent.checked_add(WARNING).ok());
+    let at = at.filter(|_| warned);
     Ok(Message::Notice(InterruptionMessage {
         what,
         instances: vec![id],
@@ -108,6 +120,7 @@ fn parse_health_event(envelope: &Envelope, now: Timestamp) -> Result<Message, Ma
     let detail = &envelope.detail;
     if text_field(detail, "service") != Some("EC2")
         || text_field(detail, "eventTypeCategory") != Some("scheduledChange")
+        || text_field(detail, "statusCode") == Some("closed")
     {
         return Ok(Message::NoOp);
     }
@@ -124,7 +137,7 @@ fn parse_health_event(envelope: &Envelope, now: Timestamp) -> Result<Message, Ma
     if instances.is_empty() {
         return Ok(Message::NoOp);
     }
-    let sent = envelope.time.unwrap_or(now);
+    let sent = envelope.sent(now);
     Ok(Message::Notice(InterruptionMessage {
         what: Interruption::Maintenance,
         instances,
@@ -186,10 +199,15 @@ mod tests {
         let rebalance = "EC2 Instance Rebalance Recommendation";
         let health_event = "AWS Health Event";
         let change = "scheduledChange";
+        let mut closed = health("EC2", change, &["i-1"]);
+        closed["statusCode"] = json!("closed");
+        let mut timed = one.clone();
+        timed["instance-termination-time"] = json!("2026-01-01T00:30:00Z");
         use Interruption::{Maintenance, Rebalance, Reservation, Spot, Stopping};
         let cases = [
             (EC2, SPOT, one.clone(), Some((Spot, "i-1", 120))),
             (EC2, reserved, one.clone(), Some((Reservation, "i-1", 120))),
+            (EC2, reserved, timed, Some((Reservation, "i-1", 1800))),
             (EC2, rebalance, one.clone(), Some((Rebalance, "i-1", 0))),
             (EC2, STATE, state("stopping"), Some((Stopping, "i-1", 0))),
             (EC2, STATE, state("Stopped"), Some((Stopping, "i-1", 0))),
@@ -203,6 +221,7 @@ mod tests {
                 health("EC2", change, &["i-1", "vol-1", "i-2"]),
                 Some((Maintenance, "i-1 i-2", 0)),
             ),
+            ("aws.health", health_event, closed, None),
             ("aws.health", health_event, health("EC2", "issue", &["i-1"]), None),
             ("aws.health", health_event, health("RDS", change, &["i-1"]), None),
             ("aws.health", health_event, health("EC2", change, &["vol-1"]), None),
@@ -226,6 +245,21 @@ mod tests {
         }
         let other = r#"{"version":"1","source":"aws.ec2","detail-type":"x","detail":3}"#;
         assert_eq!(parse_message(other, NOW), Ok(Message::NoOp));
+    }
+
+    #[test]
+    fn notice_with_an_invalid_time_was_sent_now() {
+        for time in [json!("yesterday"), json!(7), json!(null)] {
+            let message = json!({
+                "version": "0", "source": EC2, "detail-type": SPOT, "time": time,
+                "detail": { "instance-id": "i-1" },
+            });
+            let parsed = parse_message(&message.to_string(), NOW).expect("a message");
+            let Message::Notice(notice) = parsed else {
+                panic!("{time}: {parsed:?}");
+            };
+            assert_eq!((notice.said, notice.at.as_second()), (NOW, 120), "{time}");
+        }
     }
 
     #[test]

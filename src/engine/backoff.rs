@@ -8,6 +8,9 @@ const FIRST_MS: i64 = 500;
 /// Maximum number of doublings of the wait: 500 ms × 2^7 is 64 s.
 const DOUBLINGS_MAX: u32 = 7;
 
+/// Wait of a command that was not carried out because of a rate limit.
+const RATE_LIMITED_MS: i64 = 5000;
+
 /// First and longest wait before an eviction is retried. Source: spec/disruption.md §4.4.
 const EVICTION_MS: (i64, i64) = (100, 10_000);
 
@@ -53,6 +56,14 @@ impl Backoff {
     /// Records a failure. The wait doubles each time, with a jitter of 20 percent.
     pub fn record_failure(&mut self, now: Timestamp, rng: &mut Rng) {
         self.schedule_next(FIRST_MS << self.attempts.min(DOUBLINGS_MAX), now, rng);
+    }
+
+    /// Records that a command was not carried out because of a rate limit. This is no failure: the
+    /// rate limit learns, so the wait does not grow.
+    pub fn record_rate_limit(&mut self, now: Timestamp, rng: &mut Rng) {
+        let attempts = self.attempts;
+        self.schedule_next(RATE_LIMITED_MS, now, rng);
+        self.attempts = attempts;
     }
 
     /// Records an eviction. If the pod still exists later, the eviction is retried like one that a

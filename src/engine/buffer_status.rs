@@ -177,6 +177,7 @@ impl BufferStatuses {
             FailureKind::Denied
             | FailureKind::Withdrawn
             | FailureKind::Throttled
+            | FailureKind::Busy
             | FailureKind::Unknown => {
                 written.into_iter().for_each(|status| status.version.clear());
                 if kind == FailureKind::Denied && !statuses.denied.is_denied() {

@@ -132,17 +132,28 @@ pub(super) fn on_step_failed(cx: &mut Context, id: &ClaimId, now: Timestamp) {
 
 /// Handles a failed launch. A launch that may have created an instance is repeated with the
 /// same client token. A launch that created none is repeated with a new token, because the
-/// provider would return the old error. If the pool or node class has changed, the pods are
-/// planned again instead.
+/// provider would return the old error; a launch that EC2 has not looked at because of a rate limit
+/// keeps its token, and its timeout starts again. If the pool or node class has changed, the pods
+/// are planned again instead.
 pub(super) fn on_launch_failed(cx: &mut Context, id: &ClaimId, kind: FailureKind, now: Timestamp) {
     let Some(mut progress) = cx.progress.remove(id) else {
         return;
     };
+    let is_limited = matches!(kind, FailureKind::Throttled | FailureKind::Busy);
     progress.unsure |= kind == FailureKind::Unknown;
-    progress.retry.record_failure(now, &mut cx.rng);
-    let claim = cx.claim(id);
+    if is_limited || kind == FailureKind::Withdrawn {
+        progress.retry.record_rate_limit(now, &mut cx.rng);
+    } else {
+        progress.retry.record_failure(now, &mut cx.rng);
+    }
     let spent = !progress.unsure && kind != FailureKind::Withdrawn;
-    let Some(mut claim) = claim.filter(|_| spent).cloned() else {
+    if let Some(claim) = cx.state.ledger.claims.get_mut(id)
+        && !progress.unsure
+        && (is_limited || kind == FailureKind::Withdrawn)
+    {
+        claim.since = now;
+    }
+    let Some(mut claim) = cx.claim(id).filter(|_| spent).cloned() else {
         cx.progress.insert(id.clone(), progress);
         return;
     };
@@ -157,10 +168,16 @@ pub(super) fn on_launch_failed(cx: &mut Context, id: &ClaimId, kind: FailureKind
         cx.outbox.push_report(Report::ClaimRenewed { claim, next });
         return;
     }
+    (claim.phase, claim.devices) = (ClaimPhase::Planned, None);
+    progress.launch = None;
+    if is_limited {
+        cx.state.ledger.insert(claim);
+        cx.progress.insert(id.clone(), progress);
+        return;
+    }
     let next = ClaimId::from(claims::new_random_id(cx));
     claim.record.id = next.clone();
-    (claim.phase, claim.devices) = (ClaimPhase::Planned, None);
-    (progress.launch, progress.granted) = (None, false);
+    progress.granted = false;
     cx.state.ledger.insert(claim);
     cx.progress.insert(next.clone(), progress);
     let (claim, next) = (id.clone(), Some(next));

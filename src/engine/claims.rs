@@ -6,10 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::NodePatch;
 use crate::engine::context::Context;
+use crate::engine::controllers::Consolidation;
 use crate::engine::in_flight::{ClaimProgress, DrainState};
-use crate::model::cluster::MinValuesPolicy;
+use crate::engine::report::Report;
+use crate::model::claim::{ClaimRecord, ID_ALPHABET, TAG_CLAIM};
+use crate::model::cluster::{Cluster, MinValuesPolicy};
 use crate::model::id::{ClaimId, NodeName, PoolName};
-use crate::model::instance::OfferingKey;
+use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::{
     FINALIZER, Labels, OF_OFFERINGS, PLACEMENT_GROUP_PARTITION, ZONE, ZONE_ID,
 };
@@ -80,6 +83,59 @@ pub(super) fn phase_deadline(
 ) -> Timestamp {
     let from = cx.state.started.map_or(claim.since, |at| at.max(claim.since));
     from.checked_add(timeout).unwrap_or(Timestamp::MAX)
+}
+
+/// Joins a launched instance to its claim, and returns the ID of the claim. An instance of a batch
+/// determines this ID, because only then a later listing or process derives the same one. If a
+/// listing has shown the instance first, its claim takes over the pods of the launch.
+pub(super) fn join_launched_instance(
+    cx: &mut Context,
+    consolidation: &mut Consolidation,
+    id: &ClaimId,
+    instance: Instance,
+    now: Timestamp,
+) -> ClaimId {
+    let Cluster { installation, name, .. } = &*cx.state.cluster;
+    let is_of_batch = !instance.tags.contains_key(TAG_CLAIM);
+    let record = ClaimRecord::of_instance(&instance, installation, name).ok();
+    let Some(record) = record.filter(|record| is_of_batch && record.id != *id) else {
+        cx.state.ledger.join_instance(id, instance);
+        return id.clone();
+    };
+    let named = record.id.clone();
+    let ledger = &mut cx.state.ledger;
+    let Some(mut planned) = ledger.claims.get(id).cloned() else {
+        return id.clone();
+    };
+    ledger.remove(id);
+    match ledger.claims.get_mut(&named) {
+        // Pods that were planned for the listed claim meanwhile are planned again.
+        Some(listed) => {
+            listed.pods = planned.pods;
+            listed.labels = planned.labels;
+            listed.devices = planned.devices;
+            cx.batcher.plan_again_at(now);
+        }
+        None => {
+            planned.record.id = named.clone();
+            ledger.insert(planned);
+            ledger.join_instance(&named, instance);
+        }
+    }
+    if let Some(progress) = cx.progress.remove(id) {
+        cx.progress.entry(named.clone()).or_insert(progress);
+    }
+    consolidation.replacement_pods.rename_place(id, &named);
+    let claim = id.clone();
+    cx.outbox.push_report(Report::ClaimNamed { claim, name: named.clone() });
+    named
+}
+
+/// Excludes the time that a launch was queued from the timeout of its claim.
+pub(super) fn exclude_queue_time(cx: &mut Context, id: &ClaimId, queued: SignedDuration) {
+    if let Some(claim) = cx.state.ledger.claims.get_mut(id) {
+        claim.since = claim.since.checked_add(queued).unwrap_or(claim.since);
+    }
 }
 
 /// Returns the deadline of a condition first seen at `since`. The time during which decisions were
@@ -211,8 +267,7 @@ pub(super) const CLAIM_ID_LENGTH: usize = 13;
 
 /// Returns a new random ID.
 pub(super) fn new_random_id(cx: &mut Context) -> String {
-    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    (0..CLAIM_ID_LENGTH).map(|_| char::from(ALPHABET[cx.rng.usize(0..32)])).collect()
+    (0..CLAIM_ID_LENGTH).map(|_| char::from(ID_ALPHABET[cx.rng.usize(0..32)])).collect()
 }
 
 impl Context {

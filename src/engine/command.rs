@@ -15,6 +15,22 @@ use crate::model::taint::Taint;
 use crate::model::watched_object::ObjectKind;
 use crate::provider::{Adoption, Launch};
 
+/// Commands that wait for each other. The runtime limits the concurrent commands of each lane, so
+/// that slow or throttled calls of EC2 delay no evictions and no taints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CommandLane {
+    /// Launches.
+    Launch,
+    /// Terminations.
+    Terminate,
+    /// Listings of instances.
+    List,
+    /// Changes of tags, and other requests to the provider.
+    Provider,
+    /// All other commands, most of them for the API server.
+    Cluster,
+}
+
 /// A change of one Node. It is written only if the Node still has the version on which the engine
 /// based its decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -308,6 +324,19 @@ impl Command {
                 | Self::ReportUsage { .. }
                 | Self::MarkUnavailable { .. }
         )
+    }
+
+    /// Returns the commands that it waits for.
+    pub fn lane(&self) -> CommandLane {
+        match self {
+            Self::Launch(_) => CommandLane::Launch,
+            Self::Terminate { .. } => CommandLane::Terminate,
+            Self::ListInstances => CommandLane::List,
+            Self::Tag { .. } | Self::Adopt(_) | Self::SaveDiscoveredMemory { .. } => {
+                CommandLane::Provider
+            }
+            _ => CommandLane::Cluster,
+        }
     }
 
     /// Returns the name in logs and metrics.

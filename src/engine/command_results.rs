@@ -9,6 +9,7 @@ use crate::engine::claims;
 use crate::engine::cluster_identity;
 use crate::engine::command::CommandId;
 use crate::engine::context::Context;
+use crate::engine::controllers::Consolidation;
 use crate::engine::drain;
 use crate::engine::drain::cancellation;
 use crate::engine::drain::volumes;
@@ -22,7 +23,7 @@ use crate::engine::sweeps;
 use crate::engine::sync;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeClassName};
-use crate::model::instance::{Instance, InstanceState};
+use crate::model::instance::{Instance, InstanceState, OfferingKey};
 use crate::provider::{CommandResult, FailureKind, OfferingRefusal};
 use crate::state::node_claims::may_be_unlisted;
 
@@ -39,7 +40,13 @@ impl Engine {
             return;
         };
         if let CommandResult::Failed { kind, text } = &result
-            && !matches!(kind, FailureKind::Gone | FailureKind::Conflict | FailureKind::Withdrawn)
+            && !matches!(
+                kind,
+                FailureKind::Gone
+                    | FailureKind::Conflict
+                    | FailureKind::Busy
+                    | FailureKind::Withdrawn
+            )
         {
             self.cx.outbox.push_report(Report::Failed {
                 command: in_flight.name,
@@ -143,7 +150,7 @@ impl Engine {
                 cancellation::postpone_drain(cx, consolidation, id, why, now);
             }
             (ClaimStep::Launch, Launched(instance)) => {
-                on_launched(cx, early_binding, id, instance, now)
+                on_launched(cx, consolidation, early_binding, id, instance, now)
             }
             (ClaimStep::Launch, LaunchRefused(refusals)) => {
                 on_launch_refused(cx, id, refusals, now);
@@ -210,9 +217,11 @@ fn on_instances_listed(cx: &mut Context, result: CommandResult, now: Timestamp) 
         cx.outbox.push_report(Report::Stranger { instance, why });
     }
     for claim in outcome.found {
-        record_launched_offerings(cx, &claim);
         let instance = cx.claim(&claim).and_then(|claim| claim.instance.as_ref());
         let offering = instance.map(|instance| instance.offering.clone());
+        if let Some(offering) = &offering {
+            record_launched_offerings(cx, &claim, offering);
+        }
         cx.outbox.push_report(Report::ClaimPhase {
             pool: cx.state.ledger.pool_of(&claim),
             claim,
@@ -258,15 +267,14 @@ fn class_of(cx: &Context, id: &ClaimId) -> Option<NodeClassName> {
     claim.and_then(|claim| claim.record.node_class.clone())
 }
 
-/// Records that the launch of a claim has succeeded: other launches may request its offerings.
-fn record_launched_offerings(cx: &mut Context, id: &ClaimId) {
+/// Records that the launch of a claim has succeeded with an offering: other launches may request
+/// its offerings.
+fn record_launched_offerings(cx: &mut Context, id: &ClaimId, launched: &OfferingKey) {
     let Some(claim) = cx.state.ledger.claims.get(id) else {
         return;
     };
     let (class, holds) = (claim.record.node_class.as_ref(), &mut cx.state.holds);
-    if let Some(instance) = &claim.instance {
-        holds.mark_available(class, &instance.offering);
-    }
+    holds.mark_available(class, launched);
     for offering in &claim.offerings {
         holds.record_success(class, offering, id);
     }
@@ -274,6 +282,7 @@ fn record_launched_offerings(cx: &mut Context, id: &ClaimId) {
 
 fn on_launched(
     cx: &mut Context,
+    consolidation: &mut Consolidation,
     early_binding: &EarlyBinding,
     id: &ClaimId,
     instance: Instance,
@@ -288,9 +297,9 @@ fn on_launched(
     let price = listed.map(|offering| offering.price);
     let offering = instance.offering.clone();
     let instance_id = instance.id.clone();
-    cx.state.ledger.join_instance(id, instance);
+    record_launched_offerings(cx, id, &offering);
+    let id = &claims::join_launched_instance(cx, consolidation, id, instance, now);
     cx.state.recent.launched = Some(now);
-    record_launched_offerings(cx, id);
     cx.outbox.push_report(Report::ClaimLaunched {
         claim: id.clone(),
         instance: instance_id,

@@ -3,13 +3,13 @@
 //! A controller owns the state of one concern. A function takes the context and the controllers
 //! that it reads or changes, so that its signature shows what it can affect.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::batcher::PodBatcher;
-use crate::engine::command::{Command, CommandId, IssuedCommand};
+use crate::engine::command::{Command, CommandId, CommandLane, IssuedCommand};
 use crate::engine::in_flight::{ANSWER_MAX, ClaimProgress, CommandPurpose, InFlightCommand};
 use crate::engine::placements::Placements;
 use crate::engine::report::Report;
@@ -111,6 +111,8 @@ pub(super) struct Outbox {
     pub(super) reports: VecDeque<Report>,
     /// The last command ID.
     pub(super) last_command: u64,
+    /// When the engine received its last event. Commands are taken right after events.
+    pub(super) now: Timestamp,
     /// Commands without a result, queued or sent.
     pub(super) in_flight: BTreeMap<CommandId, InFlightCommand>,
     /// Commands that count as failed without a result. `Engine::handle_failed_commands` handles
@@ -189,17 +191,33 @@ impl Outbox {
         }));
     }
 
-    /// Marks overdue commands as failed. The outcome of such a command is unknown.
+    /// Marks overdue commands as failed. The outcome of a command that was taken is unknown.
     pub(super) fn fail_overdue(&mut self, now: Timestamp) {
         let late = self.in_flight.iter().filter(|(_, in_flight)| in_flight.is_late(now));
-        let late: BTreeSet<CommandId> = late.map(|(id, _)| *id).collect();
+        let late: BTreeMap<CommandId, bool> = late.map(|(id, it)| (*id, it.is_taken)).collect();
         // A queued command must not be sent later, when the engine may have decided differently.
-        self.commands.retain(|command| !late.contains(&command.id));
-        self.failed.extend(late.into_iter().map(|id| FailedCommand {
+        self.commands.retain(|command| !late.contains_key(&command.id));
+        self.failed.extend(late.into_iter().map(|(id, is_taken)| FailedCommand {
             id,
-            kind: FailureKind::Unknown,
+            kind: if is_taken { FailureKind::Unknown } else { FailureKind::Withdrawn },
             text: format!("no answer within {ANSWER_MAX:#}"),
         }));
+    }
+
+    /// Takes the first queued command of these lanes, with the time that it was queued. Its answer
+    /// is due from now on.
+    pub(super) fn take_command(
+        &mut self,
+        lanes: impl Fn(CommandLane) -> bool,
+    ) -> Option<(IssuedCommand, SignedDuration)> {
+        let index = self.commands.iter().position(|queued| lanes(queued.command.lane()))?;
+        let issued = self.commands.remove(index)?;
+        let mut queued = SignedDuration::ZERO;
+        if let Some(in_flight) = self.in_flight.get_mut(&issued.id) {
+            queued = self.now.duration_since(in_flight.since);
+            (in_flight.since, in_flight.is_taken) = (self.now, true);
+        }
+        Some((issued, queued))
     }
 
     /// Queues a command. If the command changes anything, the caller has checked that the cluster
@@ -213,7 +231,7 @@ impl Outbox {
         self.last_command += 1;
         let id = CommandId(self.last_command);
         let (name, since) = (command.name(), now);
-        self.in_flight.insert(id, InFlightCommand { kind, name, since });
+        self.in_flight.insert(id, InFlightCommand { kind, name, since, is_taken: false });
         // Nominations are sent last: there may be thousands.
         let index = match command {
             Command::Nominate { .. } => self.commands.len(),

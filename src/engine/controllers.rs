@@ -9,7 +9,7 @@ use crate::engine::backoff::{Backoff, Denied};
 use crate::engine::in_flight::{GroupKey, Nomination, OpeningGroup};
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName};
 use crate::model::pod::Pod;
-use crate::provider::Interruption;
+use crate::provider::{Interruption, NoticeReceipt};
 
 /// Consolidation, its savings and the replacement pods.
 #[derive(Debug, Default)]
@@ -101,6 +101,8 @@ pub(super) struct Nominations {
 #[derive(Debug, Default)]
 pub(super) struct Interruptions {
     pub(super) notices: BTreeMap<InstanceId, PendingInterruption>,
+    /// The receipts of notices that are not handled yet.
+    pub(super) receipts: BTreeMap<InstanceId, Vec<NoticeReceipt>>,
     pub(super) unhealthy: BTreeMap<InstanceId, UnhealthyInstance>,
 }
 

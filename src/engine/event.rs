@@ -15,7 +15,7 @@ use crate::model::id::{InstanceId, NodeClassName, ObjectKey};
 use crate::model::instance::UnavailableKey;
 use crate::model::sweep::SweepRequest;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
-use crate::provider::{CommandResult, Interruption, OfferingRefusal};
+use crate::provider::{CommandResult, Interruption, NoticeReceipt, OfferingRefusal};
 
 /// An event.
 #[derive(Clone, Debug)]
@@ -49,8 +49,9 @@ pub enum Event {
     WatchLost(ObjectKind, String),
     /// The result of a command.
     Answered(CommandId, CommandResult),
-    /// The provider announces an interruption of an instance at this time.
-    Interrupted(InstanceId, Interruption, Timestamp),
+    /// The provider announces an interruption of an instance at this time. The engine acknowledges
+    /// the receipt, if any, when it has acted on the notice.
+    Interrupted(InstanceId, Interruption, Timestamp, Option<NoticeReceipt>),
     /// Some offerings were refused for a node class, although the launch succeeded with a different
     /// offering.
     Refused(Option<NodeClassName>, Vec<OfferingRefusal>),
@@ -64,4 +65,11 @@ pub enum Event {
     ClockSkewed(Option<ClockSkew>),
     /// A user requests a sweep now.
     SweepRequested(SweepRequest),
+}
+
+impl Event {
+    /// Returns the notice of an interruption whose sender awaits no receipt.
+    pub fn interrupted(instance: InstanceId, what: Interruption, at: Timestamp) -> Self {
+        Self::Interrupted(instance, what, at, None)
+    }
 }

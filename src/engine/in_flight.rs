@@ -11,8 +11,9 @@ use crate::model::labels::Labels;
 use crate::model::watched_object::{Attachment, ObjectKind};
 use crate::provider::Launch;
 
-/// A command without an answer for this long has failed with an unknown outcome. Executors answer
-/// sooner, so this limit only affects lost answers.
+/// A command that was taken and has no answer for this long has failed with an unknown outcome.
+/// Executors answer sooner, so this limit only affects lost answers. A command that was queued for
+/// this long is withdrawn: the engine may have decided differently since.
 pub(super) const ANSWER_MAX: SignedDuration = SignedDuration::from_secs(120);
 
 /// Maximum number of times a log interval doubles. A first interval of two minutes grows to about
@@ -69,11 +70,13 @@ pub(super) enum CommandPurpose {
 pub(super) struct InFlightCommand {
     pub(super) kind: CommandPurpose,
     pub(super) name: &'static str,
+    /// When the command was queued, or taken from the queue.
     pub(super) since: Timestamp,
+    pub(super) is_taken: bool,
 }
 
 impl InFlightCommand {
-    /// Returns whether its answer is overdue.
+    /// Returns whether its answer is overdue, or the command was queued for too long.
     pub(super) fn is_late(&self, now: Timestamp) -> bool {
         now.duration_since(self.since) > ANSWER_MAX
     }

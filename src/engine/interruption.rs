@@ -10,6 +10,7 @@ use crate::engine::controllers::{
     Interruptions, Nominations, PendingInterruption, UnhealthyInstance,
 };
 use crate::engine::drain;
+use crate::engine::drain::deadline;
 use crate::engine::fleet_sync;
 use crate::engine::replacement_pods;
 use crate::engine::report::Report;
@@ -19,11 +20,15 @@ use crate::model::id::{ClaimId, InstanceId, PodKey, PoolName};
 use crate::model::instance::CapacityType;
 use crate::model::pool::Reason;
 use crate::model::reservation::{BLOCK_CLOSES, ReservationKind};
-use crate::provider::{Interruption, OfferingRefusal, RefusalKind};
+use crate::provider::{Interruption, NoticeReceipt, OfferingRefusal, RefusalKind};
 use crate::state::node_capacity::offering_of;
 
 /// Notices about instances that no listing shows are kept for this long.
 const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
+
+/// Maximum number of receipts per instance. The sender of a further notice gets no receipt, and
+/// sends the notice again.
+const RECEIPTS_MAX: usize = 16;
 
 /// Maximum time between the announced time and the provider's termination. After this time the
 /// notice is considered wrong.
@@ -43,7 +48,7 @@ const FAILING_MIN: usize = 2;
 impl Interruptions {
     /// Records a notice. Notices are repeated, and an instance may have several: the most urgent
     /// one is kept.
-    pub(super) fn record_notice(
+    fn record_notice(
         &mut self,
         instance: InstanceId,
         interruption: Interruption,
@@ -64,6 +69,38 @@ impl Interruptions {
         let known = self.notices.entry(instance).or_insert(new);
         if interruption > known.what {
             *known = new;
+        }
+    }
+
+    /// Records a notice whose sender may await a receipt.
+    pub(super) fn on_notice(
+        &mut self,
+        instance: InstanceId,
+        interruption: Interruption,
+        at: Timestamp,
+        receipt: Option<NoticeReceipt>,
+        now: Timestamp,
+    ) {
+        if let Some(receipt) = receipt {
+            self.keep_receipt(&instance, interruption, receipt);
+        }
+        self.record_notice(instance, interruption, at, now);
+    }
+
+    /// Keeps the receipt of a notice until the notice is handled. Failing status checks are
+    /// reported again while they fail.
+    fn keep_receipt(
+        &mut self,
+        instance: &InstanceId,
+        interruption: Interruption,
+        receipt: NoticeReceipt,
+    ) {
+        if interruption == Interruption::Failed {
+            return receipt.acknowledge();
+        }
+        let waiting = self.receipts.entry(instance.clone()).or_default();
+        if waiting.len() < RECEIPTS_MAX {
+            waiting.push(receipt);
         }
     }
 
@@ -128,8 +165,21 @@ impl Interruptions {
         })
     }
 
+    /// Records a notice for each instance that listings show as stopped, in case its message was
+    /// lost or there is no queue. Its pods do not run, and it counts towards limits.
+    fn record_stopped_instances(&mut self, cx: &Context, now: Timestamp) {
+        let claims = cx.state.ledger.claims.values();
+        let stopped = claims.filter(|claim| claim.is_stopped && claim.leaving.is_none());
+        for instance in stopped.filter_map(|claim| claim.instance.as_ref()) {
+            self.record_notice(instance.id.clone(), Interruption::Stopping, now, now);
+        }
+    }
+
     /// Disrupts the nodes of interrupted instances immediately and without budgets.
     pub(super) fn handle_interruptions(&mut self, cx: &mut Context, now: Timestamp) {
+        if cx.is_managing() {
+            self.record_stopped_instances(cx, now);
+        }
         let ledger = &cx.state.ledger;
         let known = self.notices.iter().filter_map(|(instance, notice)| {
             let claim = ledger.by_instance(instance.as_str())?;
@@ -164,7 +214,21 @@ impl Interruptions {
             let until = notice.at.checked_add(NOTICE_KEPT).unwrap_or(now);
             now < until || ledger.by_instance(instance.as_str()).is_some()
         });
+        self.acknowledge_handled(cx);
         self.handle_failing_instances(cx, now);
+    }
+
+    /// Acknowledges the receipts of handled notices, and of notices that are no longer kept.
+    fn acknowledge_handled(&mut self, cx: &Context) {
+        let notices = &self.notices;
+        self.receipts.retain(|instance, waiting| {
+            let notice = notices.get(instance);
+            if notice.is_some_and(|notice| !is_handled(cx, instance, notice)) {
+                return true;
+            }
+            waiting.iter().for_each(NoticeReceipt::acknowledge);
+            false
+        });
     }
 
     /// Terminates nodes whose status checks fail, with all their pods. If many nodes of a pool
@@ -231,6 +295,23 @@ impl Interruptions {
             None => drain::disrupt_node(cx, self, id, reason, now),
         }
     }
+}
+
+/// Returns whether another host would have to do nothing if it received this notice: it would
+/// resume the disruption, or the node is gone.
+fn is_handled(cx: &Context, instance: &InstanceId, notice: &PendingInterruption) -> bool {
+    let id = cx.state.ledger.by_instance(instance.as_str());
+    let Some(claim) = id.and_then(|id| cx.claim(id)) else {
+        // The claim has ended. If the instance was never listed, the listing may come later, but
+        // the node of an instance that is ending needs no drain.
+        return cx.is_ready() && (notice.heeded || notice.what == Interruption::Stopping);
+    };
+    let node = cx.state.node_of(claim);
+    // The next leader resumes the disruption. It would cancel one for another reason.
+    let is_closed = node.map_or(cx.is_ready(), deadline::resumes);
+    let ignored =
+        notice.what == Interruption::Rebalance && rebalance_policy(cx) == Rebalance::Ignore;
+    notice.heeded && (ignored || (claim.leaving.is_some() && is_closed))
 }
 
 /// Returns whether an interrupted node with enough time is kept until replacements are ready.

@@ -80,6 +80,23 @@ impl ReplacementPods {
         self.departed.entry(owner).or_default().push(evicted);
     }
 
+    /// Renames the claim of places. The new one may have places, too.
+    pub(super) fn rename_place(&mut self, claim: &ClaimId, name: &ClaimId) {
+        let evicted = self.departed.values_mut().flatten();
+        for evicted in evicted.chain(self.replacements.values_mut()) {
+            if evicted.place.as_ref() == Some(claim) {
+                evicted.place = Some(name.clone());
+            }
+        }
+        if let Some(before) = self.awaited.remove(claim) {
+            let awaited =
+                self.awaited.entry(name.clone()).or_insert(Awaited { count: 0, ..before });
+            awaited.count += before.count;
+            awaited.held = awaited.held.max(before.held);
+            awaited.needed = awaited.needed.max(before.needed);
+        }
+    }
+
     /// Handles a new pod, which may replace an evicted pod. It inherits that pod's place if the two
     /// are alike.
     fn match_replacement(&mut self, pod: &Pod, now: Timestamp) {

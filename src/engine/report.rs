@@ -150,6 +150,14 @@ pub enum Report {
         /// changed, or its cheapest offering is unavailable.
         next: Option<ClaimId>,
     },
+    /// The instance of a claim was launched together with others. From now on the claim has the id
+    /// that the instance determines.
+    ClaimNamed {
+        /// The id until now.
+        claim: ClaimId,
+        /// The id from now on.
+        name: ClaimId,
+    },
     /// A limit denied a claim. The pods of the claim are planned again.
     ClaimDenied {
         /// The claim.

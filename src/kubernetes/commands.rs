@@ -34,6 +34,9 @@ use crate::provider::{CommandResult, FailureKind};
 /// Timeout of one call. The API server needs at most a second for each of these calls.
 const CALL: Duration = Duration::from_secs(30);
 
+/// Maximum time that a command waits for the rate limit. A change would be too old later.
+const TURN: Duration = Duration::from_secs(20);
+
 /// Requests a response without the object.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
@@ -41,7 +44,9 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 /// `Invalid`.
 pub(crate) async fn execute(connection: &Connection, command: Command) -> CommandResult {
     let client = &connection.client;
-    connection.limiter.wait_for_token().await;
+    if let Err(busy) = connection.limiter.wait_at_most(TURN).await {
+        return failed_result(FailureKind::Throttled, &busy.to_string());
+    }
     let name = command.name();
     if command.is_change()
         && let Err(fenced) = fence::check_task(true)

@@ -9,9 +9,11 @@
 //! ```
 
 use jiff::{SignedDuration, Timestamp};
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::model::id::{ClaimId, ClusterName, ClusterUid, NodeClassName, PoolName};
+use crate::model::id::{ClaimId, ClusterName, ClusterUid, InstanceId, NodeClassName, PoolName};
+use crate::model::instance::Instance;
 use crate::model::labels::Labels;
 use crate::model::named_enum::named_enum;
 use crate::model::taint::{Effect, Taint};
@@ -57,8 +59,12 @@ pub const TAG_LEASE: &str = "outrigger.dev/lease";
 pub const TAG_POOL: &str = "karpenter.sh/nodepool";
 /// Tag: the node class.
 pub const TAG_NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
-/// Tag: the claim's id.
+/// Tag: the claim's id. An instance of a batch has the tag of the batch instead.
 pub const TAG_CLAIM: &str = "outrigger.dev/claim";
+/// Tag: the batch of claims that one call launched together. The claim's id is a hash of the batch
+/// and the instance, because a call sets the same tags on all its instances. See
+/// docs/decisions/041-launches-in-batches.md.
+pub const TAG_BATCH: &str = "outrigger.dev/batch";
 /// Tag: when the claim was planned (RFC 3339).
 pub const TAG_CREATED: &str = "outrigger.dev/created-at";
 /// Tag: seconds after which the node expires, or `never`.
@@ -79,6 +85,11 @@ pub const TAG_REASON: &str = "outrigger.dev/reason";
 /// Tag: the decision that created the claim.
 pub const TAG_COMMAND: &str = "outrigger.dev/command-id";
 
+/// Letters of generated claim IDs.
+pub const ID_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+/// Length of the claim IDs of batches.
+const BATCH_CLAIM_ID_LENGTH: usize = 20;
+
 /// Tag: the fleet that launched an instance. Only EC2 can write it, so a copy of an instance lacks
 /// it. Source: EC2, "Tag your Amazon EC2 resources" (the prefix `aws:` is reserved).
 pub const TAG_FLEET: &str = "aws:ec2:fleet-id";
@@ -92,8 +103,9 @@ pub const TAG_EKS: &str = "eks:eks-cluster-name";
 pub const TAG_OWNED: &str = "kubernetes.io/cluster/";
 
 /// Tags that may differ between claims of one pool. Resources that claims share must not have them.
-pub const TAGS_OF_ONE_CLAIM: [&str; 10] = [
+pub const TAGS_OF_ONE_CLAIM: [&str; 11] = [
     TAG_CLAIM,
+    TAG_BATCH,
     TAG_CREATED,
     TAG_EXPIRE,
     TAG_EXPIRE_HARD,
@@ -230,9 +242,28 @@ impl ClaimRecord {
         .collect()
     }
 
-    /// Reads a claim back from an instance's tags.
+    /// Reads a claim back from an instance, which may be of a batch.
+    pub fn of_instance(
+        instance: &Instance,
+        installation: &str,
+        cluster: &ClusterName,
+    ) -> Result<Self, NotAClaim> {
+        let id = claim_id(&instance.tags, &instance.id);
+        Self::parse(&instance.tags, id, installation, cluster)
+    }
+
+    /// Reads a claim back from the tags of a launch.
     pub fn from_tags(
         tags: &Labels,
+        installation: &str,
+        cluster: &ClusterName,
+    ) -> Result<Self, NotAClaim> {
+        Self::parse(tags, non_empty_tag(tags, TAG_CLAIM).map(ClaimId::from), installation, cluster)
+    }
+
+    fn parse(
+        tags: &Labels,
+        id: Option<ClaimId>,
         installation: &str,
         cluster: &ClusterName,
     ) -> Result<Self, NotAClaim> {
@@ -246,13 +277,10 @@ impl ClaimRecord {
             .split_whitespace()
             .map(|text| parse_taint(text).ok_or(NotAClaim::Unreadable(TAG_STARTUP_TAINTS)))
             .collect::<Result<_, _>>()?;
-        let id = required_tag(tags, TAG_CLAIM)?;
-        if id.is_empty() {
-            return Err(NotAClaim::Unreadable(TAG_CLAIM));
-        }
+        let id = id.ok_or(NotAClaim::Unreadable(TAG_CLAIM))?;
         let node_class = required_tag(tags, TAG_NODE_CLASS)?;
         Ok(Self {
-            id: id.into(),
+            id,
             installation: installation.to_owned(),
             cluster: cluster.clone(),
             origin: ClaimOrigin::from_tags(tags),
@@ -277,10 +305,28 @@ impl ClaimRecord {
     }
 }
 
+/// Returns the id of the claim of an instance: its tag, or a hash of its batch and its id. A user
+/// who copies the tags of an instance cannot copy the tag of its fleet, so a copy is no claim of
+/// the batch.
+pub fn claim_id(tags: &Labels, instance: &InstanceId) -> Option<ClaimId> {
+    if let Some(id) = non_empty_tag(tags, TAG_CLAIM) {
+        return Some(ClaimId::from(id));
+    }
+    let batch = non_empty_tag(tags, TAG_BATCH).filter(|_| tags.contains_key(TAG_FLEET))?;
+    let hash = Sha256::digest(format!("{batch}/{instance}"));
+    let letter = |byte: &u8| char::from(ID_ALPHABET[usize::from(byte % 32)]);
+    let letters: String = hash.iter().take(BATCH_CLAIM_ID_LENGTH).map(letter).collect();
+    Some(ClaimId::from(letters))
+}
+
 /// Returns whether the tags of an instance name this installation and cluster.
 pub fn is_owned_by(tags: &Labels, installation: &str, cluster: &ClusterName) -> bool {
     tags.get(TAG_INSTALLATION).map(String::as_str) == Some(installation)
         && tags.get(TAG_CLUSTER).map(String::as_str) == Some(cluster.as_str())
+}
+
+fn non_empty_tag<'a>(tags: &'a Labels, tag: &str) -> Option<&'a str> {
+    tags.get(tag).map(String::as_str).filter(|value| !value.is_empty())
 }
 
 /// The value of a tag that every claim has.

@@ -206,6 +206,11 @@ impl InstanceState {
     pub fn is_live(self) -> bool {
         !matches!(self, Self::ShuttingDown | Self::Terminated)
     }
+
+    /// Returns whether the instance is stopping or stopped: it runs no pods, but may run again.
+    pub fn is_stopped(self) -> bool {
+        matches!(self, Self::Stopping | Self::Stopped)
+    }
 }
 
 /// Facts that only EC2 knows about an instance. Its node class may have changed since the launch.

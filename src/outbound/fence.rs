@@ -130,6 +130,11 @@ impl Fence {
         self.term
     }
 
+    /// Returns whether both are the fence of one cluster, limited to the same term.
+    pub(crate) fn is_of_same_term(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state) && self.term == other.term
+    }
+
     /// This fence, limited to requests before a moment.
     pub(crate) fn with_deadline(&self, not_after: Moment) -> Self {
         Self { not_after: Some(not_after), ..self.clone() }

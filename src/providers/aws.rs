@@ -1,6 +1,8 @@
 //! Calls Amazon EC2 and other AWS services, and converts the types of the SDK. The meaning of
 //! responses is in `ec2`.
 
+/// Rate limits of the EC2 API.
+pub(crate) mod rate_limits;
 /// SDK interceptor that checks the leadership, adds the term and counts requests.
 pub(crate) mod interceptor;
 /// Errors of AWS calls.
@@ -59,6 +61,8 @@ pub(crate) mod dry_run;
 pub(crate) mod region_task;
 /// Handles to the tasks of regions.
 pub(crate) mod region;
+/// Gathers the launches of one cluster into calls.
+pub(crate) mod launcher;
 /// The provider for one cluster.
 pub(crate) mod provider;
 #[cfg(test)]

@@ -51,6 +51,12 @@ pub(crate) trait Provider: Send + Sync {
         true
     }
 
+    /// Returns how many launches may be executed at the same time for each concurrent call: more
+    /// than one if the provider gathers launches into calls.
+    fn launches_per_call(&self) -> usize {
+        1
+    }
+
     /// Returns by how much the clock of this host is ahead of the provider's clock. `None` if the
     /// provider's responses do not show the time.
     fn clock_ahead(&self) -> Option<SignedDuration> {

@@ -1,5 +1,7 @@
 //! Runs one engine on its own thread: events in, commands out, and a timer.
 
+// Limits of concurrent commands.
+mod lane_limits;
 // Engines of earlier leader terms.
 #[cfg(test)]
 mod terms;
@@ -19,7 +21,7 @@ use tracing::{Instrument, Span};
 
 use crate::catalog::Catalog;
 use crate::engine::Engine;
-use crate::engine::command::{Command, CommandId, IssuedCommand};
+use crate::engine::command::{Command, CommandId, CommandLane, IssuedCommand};
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::engine::views::kube_events::events_for;
@@ -37,6 +39,7 @@ use crate::provider::CommandResult;
 use crate::providers::interface::Provider;
 use crate::runtime::cluster_handle::{ClusterHandle, EngineChannel, EngineQuery, PATIENCE};
 use crate::runtime::cluster_health::ClusterHealth;
+use crate::runtime::engine_loop::lane_limits::LaneLimits;
 use crate::runtime::fleet_task::{self, FleetClient, unknown_outcome};
 use crate::telemetry::cluster_collector::Sync;
 use crate::telemetry::{otlp, record, report_metrics};
@@ -111,6 +114,7 @@ impl EngineThread {
         if handle.is_mismatched() {
             engine.report_first_match();
         }
+        let lanes = LaneLimits::new(parts.provider.launches_per_call(), &parts.cluster);
         let engine_loop = EngineLoop {
             engine,
             clock,
@@ -130,7 +134,7 @@ impl EngineThread {
             fleet_client,
             stopping,
             calls: JoinSet::new(),
-            concurrency: parts.cluster.api.concurrency.max(1) as usize,
+            lanes,
             managed: false,
             pass: Span::none(),
             took: Duration::ZERO,
@@ -321,8 +325,8 @@ struct EngineLoop {
     /// The client with which the engine sends requests to the fleet.
     fleet_client: FleetClient,
     stopping: watch::Receiver<bool>,
-    calls: JoinSet<(CommandId, CommandResult)>,
-    concurrency: usize,
+    calls: JoinSet<(CommandLane, (CommandId, CommandResult))>,
+    lanes: LaneLimits,
     managed: bool,
     /// The span of the last pass, while any of its commands is in flight.
     pass: Span,
@@ -435,7 +439,7 @@ impl EngineLoop {
 
     fn handle_event(&mut self, event: Event) {
         if let Event::ConfigChanged(cluster) = &event {
-            self.concurrency = cluster.api.concurrency.max(1) as usize;
+            self.lanes.configure(cluster);
             self.managed = cluster.mode == ManagementMode::Manage;
             let heralds = self.managed && cluster.events;
             self.event_recorder = heralds.then(|| {
@@ -476,21 +480,22 @@ impl EngineLoop {
         }
     }
 
-    fn on_command_result(&mut self, answered: Result<(CommandId, CommandResult), JoinError>) {
+    fn on_command_result(
+        &mut self,
+        answered: Result<(CommandLane, (CommandId, CommandResult)), JoinError>,
+    ) {
         // A call is cancelled only when the runtime shuts down, which also stops the engine.
-        if let Ok((id, answer)) = answered {
+        if let Ok((lane, (id, answer))) = answered {
+            self.lanes.end_call(lane);
             self.handle_event(Event::Answered(id, answer));
         }
     }
 
-    /// Starts queued commands, up to the maximum number of concurrent calls.
+    /// Starts queued commands, up to the maximum number of concurrent calls of each lane.
     fn start_commands(&mut self) {
-        // A stop may have been requested during a long pass.
-        let stops = self.stop_by.is_some() || *self.stopping.borrow();
-        while !stops && self.calls.len() < self.concurrency {
-            let Some(issued) = self.engine.next_command() else {
-                return;
-            };
+        while let Some(issued) = self.next_command() {
+            let lane = issued.command.lane();
+            self.lanes.begin_call(lane);
             let not_after = self.engine.latest_send_time(&issued.command, self.clock.now());
             let not_after = Moment::now().plus(self.clock.time_until(not_after));
             if issued.command.is_for_fleet() {
@@ -498,14 +503,23 @@ impl EngineLoop {
             } else {
                 let span = otlp::command_span(&self.pass, issued.command.name());
                 let call = self.executor.clone().execute(issued, not_after);
-                self.calls.spawn(call.instrument(span));
+                self.calls.spawn(call.map(move |answer| (lane, answer)).instrument(span));
             }
         }
     }
 
+    /// Returns the next command of a lane with room for another call, unless the engine stops.
+    fn next_command(&mut self) -> Option<IssuedCommand> {
+        // A stop may have been requested during a long pass.
+        if self.stop_by.is_some() || *self.stopping.borrow() {
+            return None;
+        }
+        self.engine.next_command_in(|lane| self.lanes.has_room(lane))
+    }
+
     /// Sends a command to the fleet, which processes commands in order.
     fn send_to_fleet(&mut self, issued: IssuedCommand) {
-        let (id, name) = (issued.id, issued.command.name());
+        let (id, name, lane) = (issued.id, issued.command.name(), issued.command.lane());
         let answer = fleet_task::wait_for_result(self.fleet_client.send_command(issued));
         let cluster = self.executor.cluster.clone();
         let began = Stopwatch::start();
@@ -514,7 +528,7 @@ impl EngineLoop {
                 unknown_outcome(format!("{name}: no response within {COMMAND:?}"))
             });
             record::record_command(&cluster, name, &answer, began.elapsed());
-            (id, answer)
+            (lane, (id, answer))
         });
     }
 

@@ -16,7 +16,7 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
-use crate::model::claim::{TAG_CLUSTER, TAG_FLEET, TAG_INSTALLATION};
+use crate::model::claim::{TAG_BATCH, TAG_CLAIM, TAG_CLUSTER, TAG_FLEET, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{
     CapacityType, ExpectedNode, Instance, InstanceState, OfferingKey, Price,
@@ -54,6 +54,9 @@ pub struct CloudSettings {
     pub capacity: BTreeMap<OfferingKey, u32>,
     /// Whether nodes have the names of their instances, so that the names are known in advance.
     pub names_nodes: bool,
+    /// Whether instances have the tag of a batch, as if each was launched together with those of
+    /// the same minute.
+    pub batches: bool,
 }
 
 /// Events that EC2 causes itself.
@@ -202,6 +205,11 @@ impl Cloud {
         let node = ExpectedNode::of_ec2(id.as_str(), &offering.zone, &id);
         let mut tags = launch.tags.clone();
         tags.insert(TAG_FLEET.to_owned(), format!("fleet-{id}"));
+        if self.settings.batches {
+            let minute = now.as_second() / 60;
+            tags.remove(TAG_CLAIM);
+            tags.insert(TAG_BATCH.to_owned(), format!("batch-{minute}"));
+        }
         let instance = Instance {
             id,
             offering,

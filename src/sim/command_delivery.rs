@@ -194,7 +194,7 @@ impl World {
     /// The startup taints of a managed instance. Empty for a foreign instance.
     pub(super) fn startup_taints(&self, instance: &Instance) -> Option<Vec<Taint>> {
         let config = &self.scene.config;
-        ClaimRecord::from_tags(&instance.tags, &config.installation, &config.name)
+        ClaimRecord::of_instance(instance, &config.installation, &config.name)
             .ok()
             .map(|record| record.startup_taints)
     }

@@ -123,7 +123,7 @@ impl World {
                 self.note_fact(TimelineFact::Interrupted { instance: instance.clone(), at });
                 // EventBridge and the queue have a delay.
                 let wait = self.draw_lag(500, 5000);
-                let event = Box::new(Event::Interrupted(instance, Interruption::Spot, at));
+                let event = Box::new(Event::interrupted(instance, Interruption::Spot, at));
                 // SQS delivers at least once.
                 self.set_timer(wait + wait, ScheduledEvent::Tell(event.clone(), at));
                 self.set_timer(wait, ScheduledEvent::Tell(event, at));

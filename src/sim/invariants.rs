@@ -404,9 +404,11 @@ impl Checker {
         let (mut nodes, mut total) = (0, Resources::default());
         for machine in scene.live_instances() {
             let instance = machine.truth();
-            let [claim, pool] =
-                [TAG_CLAIM, TAG_POOL].map(|tag| instance.tags.get(tag).map_or("", String::as_str));
-            *claims.entry(claim).or_insert(0) += 1;
+            let [claim, pool] = [TAG_CLAIM, TAG_POOL].map(|tag| instance.tags.get(tag));
+            let pool = pool.map_or("", String::as_str);
+            if let Some(claim) = claim {
+                *claims.entry(claim).or_insert(0) += 1;
+            }
             let (count, capacity) = pools.entry(pool).or_default();
             *count += 1;
             if let Some(shape) = scene.catalog.get(instance.offering.instance_type.as_str()) {

@@ -113,6 +113,7 @@ pub fn draw_scenario(seed: u64, types: &Arc<Catalog>) -> Setup {
         fixed_type: FIXED_TYPE.into(),
         workloads,
         shortages: draw_shortages(&mut random_stream(seed, "drawn/shortages")),
+        batches: random_stream(seed, "drawn/batches").bool(),
         ..Scenario::default()
     };
     let mut reloads = Vec::new();

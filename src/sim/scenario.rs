@@ -128,6 +128,8 @@ pub struct Scenario {
     pub workloads: Vec<Workload>,
     /// The shortages.
     pub shortages: Vec<Shortage>,
+    /// Whether EC2 launches the instances of several claims together.
+    pub batches: bool,
     /// The interruptions of spot instances.
     pub interruptions: Vec<SpotReclaim>,
     /// The zone outages.

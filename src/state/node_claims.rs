@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::claim::{ADOPTED, ClaimPhase, ClaimRecord, NotAClaim, TAG_FLEET};
+use crate::model::claim::{ADOPTED, ClaimPhase, ClaimRecord, NotAClaim, TAG_CLAIM, TAG_FLEET};
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, ReservationId};
 use crate::model::instance::{CapacityType, ExpectedNode, Instance, InstanceState, OfferingKey};
@@ -70,6 +70,8 @@ pub struct NodeClaim {
     /// Whether a different tool launched its node. Such a claim only counts as a node of its pool,
     /// and no listing contains its instance.
     pub foreign: bool,
+    /// Whether two listings in succession show its instance as stopping or stopped.
+    pub is_stopped: bool,
     /// When its instance was first missing from a listing.
     missing_since: Option<Timestamp>,
     /// Whether a sufficiently later listing lacks its instance, too.
@@ -94,6 +96,7 @@ impl NodeClaim {
             withdrawn: None,
             closing_until: None,
             foreign: false,
+            is_stopped: false,
             missing_since: None,
             missing_confirmed: false,
         }
@@ -172,6 +175,10 @@ const LISTING_LAG: SignedDuration = SignedDuration::from_secs(60);
 pub fn may_be_unlisted(instance: &Instance, at: Timestamp) -> bool {
     at.duration_since(instance.launched) < LISTING_LAG
 }
+
+/// An instance of a batch belongs to no launch in flight if it is older than this. The provider
+/// looks up the instances of a lost response for less time.
+const RESPONSE_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 /// Two listings are considered independent if there is at least this time between them.
 pub const LISTING_APART: SignedDuration = SignedDuration::from_secs(5);
@@ -326,7 +333,7 @@ impl NodeClaims {
             .into_iter()
             .map(|instance| {
                 let record =
-                    ClaimRecord::from_tags(&instance.tags, &cluster.installation, &cluster.name);
+                    ClaimRecord::of_instance(&instance, &cluster.installation, &cluster.name);
                 (instance, record)
             })
             .collect();
@@ -349,7 +356,10 @@ impl NodeClaims {
     fn is_unchanged(&mut self, instance: &Instance) -> bool {
         let claim = self.by_instance.get(&instance.id);
         let claim = claim.and_then(|id| self.claims.get_mut(id));
-        let Some(claim) = claim.filter(|claim| claim.instance.as_ref() == Some(instance)) else {
+        let is_newly_stopped = |claim: &NodeClaim| instance.state.is_stopped() && !claim.is_stopped;
+        let Some(claim) = claim
+            .filter(|claim| claim.instance.as_ref() == Some(instance) && !is_newly_stopped(claim))
+        else {
             return false;
         };
         (claim.missing_since, claim.missing_confirmed) = (None, false);
@@ -401,6 +411,7 @@ impl NodeClaims {
         }
         match self.claims.get(&id).map(|claim| &claim.instance) {
             Some(Some(_)) | None if !instance.state.is_live() => {}
+            None if self.awaits_response(&record, &instance, now) => {}
             None => self.adopt_claim(record, instance, now, outcome),
             Some(None) => self.join_instance(&id, instance),
             // The first listing may contain only the copy. In later listings, no other instance
@@ -432,7 +443,25 @@ impl NodeClaims {
             Some(known) => known.state.max(instance.state),
             None => instance.state,
         };
+        let was_stopped = known.is_some_and(|known| known.state.is_stopped());
         self.join_instance(id, Instance { state, ..instance });
+        if let Some(claim) = self.claims.get_mut(id) {
+            claim.is_stopped = was_stopped && state.is_stopped();
+        }
+    }
+
+    /// Returns whether an instance of a batch may belong to a launch whose response has not arrived
+    /// yet: the response determines which claim gets the instance. Until then the launches count
+    /// towards limits, and their pods have places.
+    fn awaits_response(&self, record: &ClaimRecord, instance: &Instance, now: Timestamp) -> bool {
+        let hashes = |it: &ClaimRecord| (it.pool_hash.clone(), it.node_class_hash.clone());
+        !instance.tags.contains_key(TAG_CLAIM)
+            && now.duration_since(instance.launched) < RESPONSE_MAX
+            && self.claims.values().any(|claim| {
+                claim.phase == ClaimPhase::Launching
+                    && claim.record.pool == record.pool
+                    && hashes(&claim.record) == hashes(record)
+            })
     }
 
     /// Adopts the claim of an instance that was launched before this process started.

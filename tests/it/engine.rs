@@ -61,6 +61,7 @@ mod consolidation;
 mod sweeps;
 mod requested_sweeps;
 mod regular_pass;
+mod batched_launches;
 
 /// An engine whose clock the test advances, and a provider that accepts every command.
 struct Stage {
@@ -708,7 +709,7 @@ fn running_pods_are_not_nominated_to_their_replacement_node() {
     stage.apply(bound(running, "node-0"));
     stage.run(1, &[]);
     let before = stage.count("nominate");
-    stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, stage.now));
+    stage.event(Event::interrupted("i-0".into(), Interruption::Spot, stage.now));
     stage.run(5, &["list_pods_on"]);
     assert_eq!(stage.launches.len(), 2, "a replacement node is launched");
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));

@@ -27,7 +27,7 @@ FREE = {"sts:AssumeRole", "sts:GetCallerIdentity"}
 # The tag that everything has to have which the policy lets the daemon make, use or remove.
 OWN = "outrigger.dev/installation"
 # The policy allows nobody to change these tags of our instances.
-FIXED = {f"outrigger.dev/{own}" for own in ("claim", "cluster", "cluster-uid", "installation", "lease")}
+FIXED = {f"outrigger.dev/{own}" for own in ("batch", "claim", "cluster", "cluster-uid", "installation", "lease")}
 MADE = {
     "ec2:CreateFleet": {"fleet", "instance", "volume"},
     "ec2:CreateLaunchTemplate": {"launch-template"},

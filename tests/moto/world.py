@@ -299,11 +299,12 @@ class World:
         rows = []
         for instance in self.ec2.all_instances():
             tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
+            batch = tags.get("outrigger.dev/batch")
             if installation in (None, tags.get("outrigger.dev/installation")):
                 rows.append({
                     "id": instance.id,
                     "state": instance.state,
-                    "claim": tags.get("outrigger.dev/claim"),
+                    "claim": tags.get("outrigger.dev/claim") or batch and f"{batch}/{instance.id}",
                 })
         return rows
 

@@ -192,6 +192,7 @@ impl Report {
             Self::ClaimRenewed { claim, next } => {
                 debug("replaced claim after failed launch", fields![%claim, next])
             }
+            Self::ClaimNamed { claim, name: next } => debug("named claim", fields![%claim, %next]),
             Self::ClaimDenied { claim, why } => {
                 info("denied claim, limit reached", fields![%claim, why])
                     .activity_as("denied claim", Object::Claim(claim), why)

@@ -147,6 +147,7 @@ fn claim_examples() -> Vec<Report> {
             refusal("eu-west-1a", RefusalKind::InsufficientCapacity),
             refusal("eu-west-1b", RefusalKind::LimitExceeded),
         ]),
+        Report::ClaimNamed { claim: "claim-0".into(), name: "claim-1".into() },
         Report::ClaimRenewed { claim: "claim-0".into(), next: None },
         Report::ClaimRenewed { claim: "claim-0".into(), next: Some("claim-1".into()) },
         Report::ClaimDenied { claim: "claim-0".into(), why: "9 of 9 cpu".to_owned() },

@@ -14,13 +14,15 @@ use tokio::sync::Mutex;
 use crate::model::capacity_scope::CapacityScope;
 use crate::model::cluster::Cluster;
 use crate::outbound::clock_skew::SkewGauge;
-use crate::outbound::rate_limiter::Limiter;
 use crate::providers::aws::interceptor::Recorder;
+use crate::providers::aws::rate_limits::RateLimits;
 
 /// Timeout of one call with all retries. Callers wait a little longer.
 const CALL: Duration = Duration::from_secs(60);
 /// Timeout of one attempt.
 const ATTEMPT: Duration = Duration::from_secs(20);
+/// Timeout of one CreateFleet call, which takes long if several offerings lack capacity.
+const LAUNCH: Duration = Duration::from_secs(55);
 /// Timeout of one receive call. SQS waits up to 20 s.
 const POLL: Duration = Duration::from_secs(30);
 /// Timeout of a connection.
@@ -56,31 +58,14 @@ impl AccountKey {
     }
 }
 
-/// Rate limits of the API, with a token bucket each. EC2 limits the requests of all callers of an
-/// account and region together, so the limits here are lower. Source: EC2 developer guide, request
-/// throttling: bursts of 100 requests and 20 per second for reads, fewer for writes.
-#[derive(Clone, Debug)]
-pub(crate) struct RateLimits {
-    pub(crate) read: Limiter,
-    pub(crate) fleet: Limiter,
-    pub(crate) terminate: Limiter,
-    pub(crate) change: Limiter,
-}
-
-impl Default for RateLimits {
-    fn default() -> Self {
-        Self {
-            read: Limiter::new(10, 50),
-            fleet: Limiter::new(10, 100),
-            terminate: Limiter::new(5, 50),
-            change: Limiter::new(5, 50),
-        }
-    }
-}
-
 /// Configuration for EC2 calls without retries.
 pub(crate) fn without_retries() -> aws_sdk_ec2::config::Builder {
     aws_sdk_ec2::config::Builder::new().retry_config(RetryConfig::disabled())
+}
+
+/// Configuration for CreateFleet calls.
+pub(crate) fn for_launches() -> aws_sdk_ec2::config::Builder {
+    without_retries().timeout_config(timeouts_per_attempt(LAUNCH))
 }
 
 /// The client of an SDK crate, with this interceptor.
@@ -112,7 +97,7 @@ pub(crate) struct AwsClients {
 impl AwsClients {
     /// Creates the clients of an account and region, which assume the role if one is set. Sends
     /// nothing yet.
-    pub(crate) async fn new(key: AccountKey) -> Self {
+    pub(crate) async fn new(key: AccountKey, buckets: RateLimits) -> Self {
         let base = aws_config::defaults(BehaviorVersion::latest())
             .region(Region::new(key.region.clone()))
             // The adaptive retry mode is not used, because it applies one limit to all accounts of
@@ -135,18 +120,24 @@ impl AwsClients {
                 base.into_builder().credentials_provider(provider).build()
             }
         };
-        Self::from_config(key, config)
+        Self::with_limits(key, config, buckets)
     }
 
-    /// Creates clients with this configuration.
+    /// Creates clients with this configuration and their own rate limits.
+    #[cfg(test)]
     pub(crate) fn from_config(key: AccountKey, config: SdkConfig) -> Self {
+        Self::with_limits(key, config, RateLimits::default())
+    }
+
+    fn with_limits(key: AccountKey, config: SdkConfig, buckets: RateLimits) -> Self {
         let config = with_app_name(config);
         let skew = SkewGauge::default();
-        let recorder = Recorder { region: key.region.clone(), skew: skew.clone() };
+        let (region, limits) = (key.region.clone(), buckets.clone());
+        let recorder = Recorder { region, skew: skew.clone(), limits };
         let pricing = aws_sdk_pricing::config::Builder::from(&config)
             .region(Region::new(pricing_region(&key.region)));
         Self {
-            buckets: RateLimits::default(),
+            buckets,
             ec2: client!(aws_sdk_ec2, &config, recorder.clone()),
             shift: client!(aws_sdk_arczonalshift, &config, recorder.clone()),
             eks: client!(aws_sdk_eks, &config, recorder.clone()),
@@ -211,11 +202,9 @@ impl Accounts {
         if let Some(account) = known.get(key) {
             return account.clone();
         }
-        let mut account = AwsClients::new(key.clone()).await;
-        if let Some(neighbour) = known.values().find(|it| it.key.is_same_account_and_region(key)) {
-            account.buckets = neighbour.buckets.clone();
-        }
-        let account = Arc::new(account);
+        let neighbour = known.values().find(|it| it.key.is_same_account_and_region(key));
+        let buckets = neighbour.map(|neighbour| neighbour.buckets.clone()).unwrap_or_default();
+        let account = Arc::new(AwsClients::new(key.clone(), buckets).await);
         known.insert(key.clone(), account.clone());
         account
     }

@@ -1,5 +1,7 @@
 //! Executes one CreateFleet call and returns its outcome.
 
+use std::sync::Arc;
+
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder;
 use aws_sdk_ec2::types::{
@@ -13,22 +15,25 @@ use aws_sdk_ec2::types::{
 use crate::ec2::create_fleet::{FleetRequest, LaunchTemplateConfig, Override, TargetCapacityType};
 use crate::ec2::errors::{FleetError, FleetOutcome};
 use crate::host::clock;
+use crate::model::claim::TAG_FLEET;
 use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
-use crate::providers::aws::clients::{AwsClients, without_retries};
+use crate::model::labels::Labels;
+use crate::providers::aws::clients::{AwsClients, for_launches};
 use crate::providers::aws::error::{AwsError, MapAwsError};
 use crate::providers::aws::launch_templates::{Templates, tag_specification};
 
 /// The outcome of a request.
 pub(crate) struct FleetLaunch {
-    /// The instance, and the subnet it is in.
-    pub(crate) launched: Option<(Instance, Option<String>)>,
+    /// The instances, each with its subnet.
+    pub(crate) launched: Vec<(Instance, Option<String>)>,
     /// The errors in the response.
     pub(crate) errors: FleetOutcome,
 }
 
-/// Creates missing templates of a request, then requests the instance.
-pub(crate) async fn launch_instance(
+/// Creates missing templates of a request, then requests the instances. The caller has waited for
+/// the rate limit.
+pub(crate) async fn launch_instances(
     account: &AwsClients,
     templates: &Templates,
     request: &FleetRequest,
@@ -46,7 +51,7 @@ pub(crate) async fn launch_instance(
     let answer = answer?;
     let errors: Vec<FleetError> = answer.errors().iter().map(to_fleet_error).collect();
     Ok(FleetLaunch {
-        launched: launched_instance(&answer, request),
+        launched: launched_instances(&answer, request),
         errors: FleetOutcome::from_errors(request, &errors),
     })
 }
@@ -57,12 +62,11 @@ async fn request_fleet(
     request: &FleetRequest,
 ) -> Result<CreateFleetOutput, AwsError> {
     let configs = fleet_configs(account, templates, request).await?;
-    account.buckets.fleet.wait_for_token().await;
     let call = fleet_call(account, request, configs).client_token(&request.token);
     // The SDK does not retry here, because it would return only the result of the last attempt. EC2
     // may refuse that attempt although the first attempt, whose response was lost, has created an
     // instance. The engine retries, and considers this case.
-    let answer = call.customize().config_override(without_retries()).send().await;
+    let answer = call.customize().config_override(for_launches()).send().await;
     answer.map_aws_error("CreateFleet")
 }
 
@@ -110,7 +114,7 @@ pub(crate) fn fleet_call(
         .tag_specifications(tag_specification(ResourceType::Fleet, &request.tags))
         .target_capacity_specification(
             TargetCapacitySpecificationRequest::builder()
-                .total_target_capacity(1)
+                .total_target_capacity(i32::try_from(request.count).unwrap_or(1))
                 .default_target_capacity_type(DefaultTargetCapacityType::from(
                     request.target.as_str(),
                 ))
@@ -147,41 +151,53 @@ fn override_request(launch_option: &Override) -> FleetLaunchTemplateOverridesReq
         .build()
 }
 
-/// The instance in a response. Missing fields are taken from the request: the response to a
+/// The instances in a response. Missing fields are taken from the request: the response to a
 /// repeated token may omit fields.
-fn launched_instance(
+fn launched_instances(
     answer: &CreateFleetOutput,
     request: &FleetRequest,
-) -> Option<(Instance, Option<String>)> {
-    let fleet_instance = answer.instances().first()?;
-    let id = fleet_instance.instance_ids().first()?;
-    let overrides = fleet_instance.launch_template_and_overrides();
-    let overrides = overrides.and_then(|it| it.overrides());
-    let kind = fleet_instance.instance_type().or(overrides.and_then(|it| it.instance_type()));
-    let zone = overrides.and_then(|it| it.availability_zone());
-    let subnet = overrides.and_then(|it| it.subnet_id()).or(fleet_instance.subnet_id());
-    let chosen = request
-        .overrides()
-        .find(|it| {
-            kind.is_none_or(|kind| kind.as_str() == it.offering.instance_type.as_str())
-                && zone.is_none_or(|zone| zone == it.offering.zone.as_str())
-                && subnet.is_none_or(|subnet| subnet == it.subnet)
-        })
-        .or(request.overrides().next())?;
-    let capacity_type = match fleet_instance.lifecycle() {
-        Some(InstanceLifecycle::Spot) => CapacityType::Spot,
-        _ => chosen.offering.capacity_type,
-    };
-    let instance = Instance {
-        id: InstanceId::from(id.as_str()),
-        offering: OfferingKey { capacity_type, ..chosen.offering.clone() },
-        state: InstanceState::Pending,
-        launched: clock::now(),
-        tags: request.tags.clone().into(),
-        node: None,
-        facts: None,
-    };
-    Some((instance, subnet.map(str::to_owned)))
+) -> Vec<(Instance, Option<String>)> {
+    let mut tags = request.tags.clone();
+    if let Some(fleet) = answer.fleet_id() {
+        tags.insert(TAG_FLEET.to_owned(), fleet.to_owned());
+    }
+    let tags: Arc<Labels> = tags.into();
+    let mut launched = Vec::new();
+    for group in answer.instances() {
+        let overrides = group.launch_template_and_overrides();
+        let overrides = overrides.and_then(|it| it.overrides());
+        let kind = group.instance_type().or(overrides.and_then(|it| it.instance_type()));
+        let zone = overrides.and_then(|it| it.availability_zone());
+        let subnet = overrides.and_then(|it| it.subnet_id()).or(group.subnet_id());
+        let chosen = request
+            .overrides()
+            .find(|it| {
+                kind.is_none_or(|kind| kind.as_str() == it.offering.instance_type.as_str())
+                    && zone.is_none_or(|zone| zone == it.offering.zone.as_str())
+                    && subnet.is_none_or(|subnet| subnet == it.subnet)
+            })
+            .or(request.overrides().next());
+        let Some(chosen) = chosen else {
+            continue;
+        };
+        let capacity_type = match group.lifecycle() {
+            Some(InstanceLifecycle::Spot) => CapacityType::Spot,
+            _ => chosen.offering.capacity_type,
+        };
+        launched.extend(group.instance_ids().iter().map(|id| {
+            let instance = Instance {
+                id: InstanceId::from(id.as_str()),
+                offering: OfferingKey { capacity_type, ..chosen.offering.clone() },
+                state: InstanceState::Pending,
+                launched: clock::now(),
+                tags: tags.clone(),
+                node: None,
+                facts: None,
+            };
+            (instance, subnet.map(str::to_owned))
+        }));
+    }
+    launched
 }
 
 fn to_fleet_error(fleet_error: &Listed) -> FleetError {

@@ -22,6 +22,8 @@ pub(crate) struct AwsError {
     pub(crate) status: Option<u16>,
     /// Message, bounded.
     pub(crate) message: String,
+    /// True if a `Fence` refused the request before it was sent.
+    pub(crate) is_unsent: bool,
 }
 
 impl fmt::Display for AwsError {
@@ -37,7 +39,7 @@ impl fmt::Display for AwsError {
 impl AwsError {
     /// Returns the error of a request that was not sent.
     pub(crate) fn not_sent(operation: &'static str, fenced: NotLeader) -> Self {
-        Self::without_response(operation, &fenced.to_string())
+        Self { is_unsent: true, ..Self::without_response(operation, &fenced.to_string()) }
     }
 
     /// Converts an SDK error.
@@ -63,12 +65,14 @@ impl AwsError {
             code,
             status,
             message: text::bounded_line(&format!("{message}{request}")),
+            is_unsent: sources(&error).any(|cause| cause.is::<NotLeader>()),
         }
     }
 
     /// Returns an error that is not from AWS.
     pub(crate) fn without_response(operation: &'static str, message: &str) -> Self {
-        Self { operation, code: None, status: None, message: message.to_owned() }
+        let message = message.to_owned();
+        Self { operation, code: None, status: None, message, is_unsent: false }
     }
 
     /// Classifies the error for a service such as `ec2`.
@@ -101,6 +105,13 @@ where
     }
 }
 
+/// The causes of an error, bounded in case the chain is cyclic.
+fn sources(
+    error: &dyn std::error::Error,
+) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |cause| cause.source()).take(8)
+}
+
 /// The root cause of a missing response.
 fn root_causes<E>(error: &SdkError<E, HttpResponse>) -> String
 where
@@ -112,9 +123,7 @@ where
         SdkError::DispatchFailure(_) => "cannot reach AWS".to_owned(),
         _ => "cannot read the response".to_owned(),
     };
-    let first = std::error::Error::source(error);
-    // Bounded, in case the error chain is cyclic.
-    for cause in std::iter::successors(first, |cause| (*cause).source()).take(8) {
+    for cause in sources(error) {
         text.push_str(": ");
         text.push_str(&cause.to_string());
     }

@@ -1,11 +1,12 @@
 //! Lists and terminates the instances of an account and region. Clusters share listings.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aws_sdk_ec2::types::{Instance as Listed, InstanceLifecycleType, InstanceStateName};
+use aws_sdk_ec2::types::{Filter, Instance as Listed, InstanceLifecycleType, InstanceStateName};
 use jiff::Timestamp;
-use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::ec2::purchase_option::{self, Bought};
@@ -42,7 +43,19 @@ const NAME_WAITS: [Duration; 6] = [
 
 /// Shared listings of the instances of an installation.
 #[derive(Debug, Default)]
-pub(crate) struct Lister(Mutex<BTreeMap<String, SharedListing>>);
+pub(crate) struct Lister {
+    known: Mutex<KnownListings>,
+    /// Held during a listing. Callers that need a new listing wait for the same one, and callers
+    /// that can use the known one do not wait.
+    reading: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct KnownListings {
+    by_installation: BTreeMap<String, SharedListing>,
+    /// Clusters that have changed an instance since the listing in progress began.
+    changed: BTreeSet<ClusterName>,
+}
 
 #[derive(Debug)]
 struct SharedListing {
@@ -54,6 +67,12 @@ struct SharedListing {
     is_outdated: bool,
 }
 
+impl SharedListing {
+    fn instance(&self, id: &InstanceId) -> Option<&Instance> {
+        self.instances.iter().find(|instance| instance.id == *id)
+    }
+}
+
 impl Lister {
     /// Returns the instances of a cluster. A cluster never receives the same listing twice, so that
     /// two equal listings are independent.
@@ -63,22 +82,16 @@ impl Lister {
         installation: &str,
         cluster: &ClusterName,
     ) -> Result<Vec<Instance>, AwsError> {
-        // Concurrent callers wait for the same listing.
-        let mut known = self.0.lock().await;
-        let shared = shared_listing(&mut known, account, installation, |cached, age| {
-            age <= SHARED && !cached.received_by.contains(cluster)
+        let usable =
+            |cached: &SharedListing, age, _| age <= SHARED && !cached.received_by.contains(cluster);
+        let is_own = |instance: &&Instance| {
+            instance.tags.get(TAG_CLUSTER).is_some_and(|name| name == cluster.as_str())
+        };
+        self.read(account, installation, usable, |shared| {
+            shared.received_by.insert(cluster.clone());
+            shared.instances.iter().filter(is_own).cloned().collect()
         })
-        .await?;
-        shared.received_by.insert(cluster.clone());
-        Ok(shared
-            .instances
-            .iter()
-            .filter(|instance| {
-                let tag = instance.tags.get(TAG_CLUSTER);
-                tag.is_some_and(|name| name == cluster.as_str())
-            })
-            .cloned()
-            .collect())
+        .await
     }
 
     /// Returns one instance of an installation. `None` if it does not exist. Reads again if the
@@ -89,91 +102,104 @@ impl Lister {
         installation: &str,
         instance: &InstanceId,
     ) -> Result<Option<Instance>, AwsError> {
-        let mut known = self.0.lock().await;
-        let shared = shared_listing(&mut known, account, installation, |cached, age| {
-            let shows = cached.instances.iter().any(|it| it.id == *instance);
-            shows || (!cached.is_outdated && age <= FRESH)
-        })
-        .await?;
-        Ok(shared.instances.iter().find(|it| it.id == *instance).cloned())
-    }
-
-    /// Returns the Node of a just launched instance. EC2 provides the data only in listings, and
-    /// may not list the instance for a while.
-    pub(crate) async fn node_of(
-        &self,
-        account: &AwsClients,
-        installation: &str,
-        cluster: &ClusterName,
-        instance: &InstanceId,
-    ) -> Option<Box<ExpectedNode>> {
-        for wait in NAME_WAITS {
-            sleep(wait).await;
-            // The launch makes earlier listings outdated.
-            self.mark_outdated(cluster).await;
-            if let Ok(Some(found)) = self.find(account, installation, instance).await
-                && found.node.is_some()
-            {
-                return found.node;
-            }
-        }
-        None
+        let usable = |cached: &SharedListing, age, is_new| {
+            cached.instance(instance).is_some() || is_new || (!cached.is_outdated && age <= FRESH)
+        };
+        self.read(account, installation, usable, |shared| shared.instance(instance).cloned()).await
     }
 
     /// Records that a cluster has launched or terminated an instance, which makes earlier listings
     /// outdated.
-    pub(crate) async fn mark_outdated(&self, cluster: &ClusterName) {
-        for shared in self.0.lock().await.values_mut() {
+    pub(crate) fn mark_outdated(&self, cluster: &ClusterName) {
+        let mut known = self.known();
+        known.changed.insert(cluster.clone());
+        for shared in known.by_installation.values_mut() {
             shared.received_by.insert(cluster.clone());
             shared.is_outdated = true;
         }
     }
+
+    fn known(&self) -> MutexGuard<'_, KnownListings> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the known listing of an installation if it is usable, otherwise a new one. Whether the
+    /// known one is usable may depend on its age, and on whether it began after this call.
+    async fn read<T>(
+        &self,
+        account: &AwsClients,
+        installation: &str,
+        usable: impl Fn(&SharedListing, Duration, bool) -> bool,
+        mut read: impl FnMut(&mut SharedListing) -> T,
+    ) -> Result<T, AwsError> {
+        let asked = clock::monotonic_now();
+        let mut read_known = || {
+            let mut known = self.known();
+            let shared = known.by_installation.get_mut(installation)?;
+            let age = clock::monotonic_now().duration_since(shared.began);
+            usable(shared, age, shared.began >= asked).then(|| read(shared))
+        };
+        if let Some(found) = read_known() {
+            return Ok(found);
+        }
+        let _reading = self.reading.lock().await;
+        // Another caller may have listed meanwhile.
+        if let Some(found) = read_known() {
+            return Ok(found);
+        }
+        let began = clock::monotonic_now();
+        self.known().changed.clear();
+        let instances = instances_with_tag(account, TAG_INSTALLATION, installation).await?;
+        let mut known = self.known();
+        let received_by = mem::take(&mut known.changed);
+        let is_outdated = !received_by.is_empty();
+        let mut shared = SharedListing { began, instances, received_by, is_outdated };
+        let found = read(&mut shared);
+        known.by_installation.insert(installation.to_owned(), shared);
+        Ok(found)
+    }
 }
 
-/// Returns the cached listing of an installation if it is recent enough, otherwise a new listing.
-async fn shared_listing<'k>(
-    known: &'k mut BTreeMap<String, SharedListing>,
+/// Returns the Nodes of just launched instances. Only listings contain the data, and they may lack
+/// the instances for a while. One call serves all of them.
+pub(crate) async fn expected_nodes(
     account: &AwsClients,
-    installation: &str,
-    usable: impl Fn(&SharedListing, Duration) -> bool,
-) -> Result<&'k mut SharedListing, AwsError> {
-    let now = clock::monotonic_now();
-    let last = known.remove(installation);
-    let shared = match last.filter(|cached| usable(cached, now.duration_since(cached.began))) {
-        Some(cached) => cached,
-        None => SharedListing {
-            began: now,
-            instances: list_instances(account, installation).await?,
-            received_by: BTreeSet::new(),
-            is_outdated: false,
-        },
-    };
-    Ok(known.entry(installation.to_owned()).or_insert(shared))
+    mut instances: Vec<InstanceId>,
+) -> BTreeMap<InstanceId, Box<ExpectedNode>> {
+    let mut nodes = BTreeMap::new();
+    for wait in NAME_WAITS {
+        sleep(wait).await;
+        let listed = describe_instances(account, &instances).await.unwrap_or_default();
+        nodes.extend(listed.into_iter().filter_map(|it| Some((it.id, it.node?))));
+        instances.retain(|id| !nodes.contains_key(id));
+        if instances.is_empty() {
+            break;
+        }
+    }
+    nodes
 }
 
-/// Returns any instance by id. `None` if it does not exist.
-pub(crate) async fn describe_instance(
+/// Returns any instances by id, at most 200. Unknown ones are missing from the result.
+pub(crate) async fn describe_instances(
     account: &AwsClients,
-    instance: &InstanceId,
-) -> Result<Option<Instance>, AwsError> {
-    account.buckets.read.wait_for_token().await;
-    // Uses a filter, because an unknown id would be an error.
-    let answer = account
-        .ec2
-        .describe_instances()
-        .filters(filter("instance-id", instance.as_str()))
-        .send()
-        .await
-        .map_aws_error("DescribeInstances")?;
-    let mut listed = answer.reservations().iter().flat_map(|it| it.instances());
-    Ok(listed.find_map(self::convert_instance))
-}
-
-async fn list_instances(
-    account: &AwsClients,
-    installation: &str,
+    instances: &[InstanceId],
 ) -> Result<Vec<Instance>, AwsError> {
-    let wanted = filter(&format!("tag:{TAG_INSTALLATION}"), installation);
+    // Uses a filter, because an unknown id would be an error.
+    let wanted = Filter::builder().name("instance-id");
+    let ids = instances.iter().map(InstanceId::to_string).collect();
+    list_matching(account, wanted.set_values(Some(ids)).build()).await
+}
+
+/// Returns the instances with a tag.
+pub(crate) async fn instances_with_tag(
+    account: &AwsClients,
+    tag: &str,
+    value: &str,
+) -> Result<Vec<Instance>, AwsError> {
+    list_matching(account, filter(&format!("tag:{tag}"), value)).await
+}
+
+async fn list_matching(account: &AwsClients, wanted: Filter) -> Result<Vec<Instance>, AwsError> {
     let call = account.ec2.describe_instances().filters(wanted);
     let pages = call.into_paginator().page_size(PAGE).send();
     paginate::collect(account, "DescribeInstances", pages, |page, instances| {
@@ -256,12 +282,12 @@ pub(crate) async fn tag_instances(
     answer.map_aws_error("CreateTags").map(drop)
 }
 
-/// Terminates instances, and returns the state of each as far as EC2 reports it.
+/// Terminates instances, and returns the state of each as far as EC2 reports it. The caller has
+/// waited for the rate limit.
 pub(crate) async fn terminate_instances(
     account: &AwsClients,
     instances: &[InstanceId],
 ) -> Result<BTreeMap<InstanceId, InstanceState>, AwsError> {
-    account.buckets.terminate.wait_for_token().await;
     let ids = instances.iter().map(InstanceId::to_string).collect();
     let call = account.ec2.terminate_instances();
     let answer = call.set_instance_ids(Some(ids)).send().await;

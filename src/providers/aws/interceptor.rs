@@ -1,6 +1,6 @@
 //! SDK interceptor of every AWS request: checks that this host still holds the Lease of the cluster
 //! (the fence), adds the term to changes for CloudTrail, and counts requests by service and
-//! operation for the IAM policy and for idle costs.
+//! operation for the IAM policy and for idle costs. Reports throttled EC2 calls to the rate limits.
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
@@ -13,11 +13,13 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
 use jiff::Timestamp;
 use metrics::counter;
+use tokio::time::Instant;
 
 use crate::ec2::errors::THROTTLED;
 use crate::host::clock;
 use crate::outbound::clock_skew::SkewGauge;
 use crate::outbound::fence;
+use crate::providers::aws::rate_limits::RateLimits;
 
 /// Counts requests, including retries.
 #[derive(Clone, Debug)]
@@ -26,13 +28,17 @@ pub(crate) struct Recorder {
     pub(crate) region: String,
     /// Clock skew between this host and AWS.
     pub(crate) skew: SkewGauge,
+    /// Learn from the responses of EC2.
+    pub(crate) limits: RateLimits,
 }
 
 const AGENT: &str = "user-agent";
+/// The name of EC2 in the metadata of its operations.
+const EC2: &str = "EC2";
 
-/// Send time of an attempt.
-#[derive(Debug)]
-struct Sent(Timestamp);
+/// Send time of an attempt, on both clocks.
+#[derive(Clone, Copy, Debug)]
+struct Sent(Timestamp, Instant);
 
 impl Storable for Sent {
     type Storer = StoreReplace<Self>;
@@ -82,7 +88,7 @@ impl Intercept for Recorder {
             )
             .increment(1);
         }
-        cfg.interceptor_state().store_put(Sent(clock::now()));
+        cfg.interceptor_state().store_put(Sent(clock::now(), clock::monotonic_now()));
         Ok(())
     }
 
@@ -94,20 +100,23 @@ impl Intercept for Recorder {
         _components: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let sent = cfg.load::<Sent>().map(|sent| sent.0);
-        if let (Some(answer), Some(sent)) = (context.response(), sent) {
-            self.skew.record_response(answer.headers().get("date"), sent);
-        }
-        let failed = context.response().filter(|response| !response.status().is_success());
-        let body = failed.and_then(|response| response.body().bytes());
-        if let (Some(body), Some(call)) = (body, cfg.load::<Metadata>())
-            && is_throttled(body)
-        {
+        let (Some(response), Some(&Sent(wall, sent)), Some(call)) =
+            (context.response(), cfg.load::<Sent>(), cfg.load::<Metadata>())
+        else {
+            return Ok(());
+        };
+        self.skew.record_response(response.headers().get("date"), wall);
+        let body = response.body().bytes().filter(|_| !response.status().is_success());
+        let throttled = body.is_some_and(is_throttled);
+        if throttled {
             counter!(
                 "outrigger_ec2_throttled_total",
                 "region" => self.region.clone(), "api" => call.name().to_owned()
             )
             .increment(1);
+        }
+        if call.service() == EC2 && (throttled || response.status().is_success()) {
+            self.limits.record_response(&self.region, call.name(), throttled, sent);
         }
         Ok(())
     }

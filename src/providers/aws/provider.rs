@@ -1,15 +1,12 @@
 //! EC2 as the provider of one cluster: launches, terminates and lists instances.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
-use tokio::sync::{Mutex, mpsc, watch};
-use tokio::time::Instant;
+use tokio::sync::{mpsc, watch};
 
 use crate::catalog::node_class::{ClassSupplies, NodeClassSupply};
 use crate::ec2::adoption::check_adoptable;
@@ -17,43 +14,24 @@ use crate::ec2::create_fleet::FleetRequest;
 use crate::ec2::iam_policy::{ADOPTION, TAGGING};
 use crate::engine::command::Command;
 use crate::engine::event::Event;
-use crate::host::clock;
 use crate::kubernetes::client::Connection;
 use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::cluster::{Binding, Cluster};
-use crate::model::id::{ClaimId, InstanceId};
+use crate::model::id::InstanceId;
 use crate::model::instance::Instance;
 use crate::provider::{Adoption, CommandResult, FailureKind, Launch};
 use crate::providers::aws::error::AwsError;
+use crate::providers::aws::instances;
 use crate::providers::aws::join_secrets::JoinSecrets;
 use crate::providers::aws::launchable_class::retry_result;
+use crate::providers::aws::launcher::{KnownLaunch, Launcher, invalid_result};
 use crate::providers::aws::region::RegionHandle;
 use crate::providers::aws::region_task::{ClusterView, RegionCluster};
-use crate::providers::aws::{create_fleet, instances};
 use crate::providers::interface::{Provider, unsupported_result};
 
-/// How long the provider remembers a launch. The engine does not repeat a launch after this time
-/// (`UNSURE_MAX`).
-const REPEATS: Duration = Duration::from_mins(30);
-
-/// A requested launch. A repeated launch must use the same request, because EC2 compares it with
-/// the client token.
-struct RequestedLaunch {
-    requested_at: Instant,
-    launch: Launch,
-    state: LaunchRecord,
-    /// True if a response was lost. A later failure does not prove that no instance was created.
-    unsure: bool,
-}
-
-/// The state of the launch.
-#[derive(Clone)]
-enum LaunchRecord {
-    /// The request may have created an instance. A repeated launch sends the same request.
-    Open(Arc<FleetRequest>),
-    /// The request has created this instance.
-    Made(Box<Instance>),
-}
+/// Launches that may wait for their calls together, as a multiple of the concurrent calls. Many of
+/// them are gathered into one call.
+const LAUNCHES_PER_CALL: usize = 32;
 
 /// Source of numbers that distinguish successive providers of one cluster.
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
@@ -62,14 +40,11 @@ static SESSIONS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Ec2 {
     session: u64,
     cluster: Arc<Cluster>,
-    /// True if pods are bound early, which requires node names at launch.
-    early: AtomicBool,
     connection: Connection,
     region_handle: RegionHandle,
     view: watch::Sender<Arc<ClusterView>>,
     secrets: JoinSecrets,
-    events: Mutex<Option<mpsc::Sender<Event>>>,
-    launches: Mutex<BTreeMap<ClaimId, RequestedLaunch>>,
+    launcher: Arc<Launcher>,
 }
 
 impl Ec2 {
@@ -78,113 +53,35 @@ impl Ec2 {
         connection: Connection,
         region_handle: RegionHandle,
     ) -> Self {
+        let early = cluster.binding == Binding::Early;
+        let shared = region_handle.shared.clone();
         Self {
             session: SESSIONS.fetch_add(1, Ordering::Relaxed),
-            early: AtomicBool::new(cluster.binding == Binding::Early),
+            launcher: Arc::new(Launcher::new(cluster.clone(), shared, early)),
             cluster,
             connection,
             region_handle,
             view: watch::Sender::default(),
             secrets: JoinSecrets::default(),
-            events: Mutex::default(),
-            launches: Mutex::default(),
         }
     }
 
     async fn launch(&self, launch: Launch) -> CommandResult {
-        let request = match self.launch_record(&launch).await {
+        let claim = launch.claim.id.clone();
+        let (batch, is_repeat) = match self.launcher.known_launch(&launch) {
             Err(answer) => return *answer,
-            Ok(Some(LaunchRecord::Made(instance))) => {
-                return self.completed_launch(*instance).await;
-            }
-            Ok(Some(LaunchRecord::Open(request))) => request,
+            Ok(Some(KnownLaunch::Made(instance))) => return self.completed_launch(instance).await,
+            Ok(Some(KnownLaunch::Refused)) => return CommandResult::LaunchRefused(Vec::new()),
+            Ok(Some(KnownLaunch::Batched(batch))) => (batch, true),
             Ok(None) => match self.build_request(&launch).await {
-                Ok(request) => request,
+                Ok(request) => match self.launcher.join_batch(launch, request) {
+                    Ok(batch) => (batch, false),
+                    Err(answer) => return *answer,
+                },
                 Err(answer) => return *answer,
             },
         };
-        let claim = launch.claim.id.clone();
-        let answer = self.request_instance(&launch, &request).await;
-        let mut launches = self.launches.lock().await;
-        match &answer {
-            CommandResult::Launched(instance) => {
-                if let Some(requested) = launches.get_mut(&claim) {
-                    // Drop the large request, which is no longer needed.
-                    requested.state = LaunchRecord::Made(Box::new(instance.clone()));
-                }
-            }
-            CommandResult::Failed { kind, .. } => {
-                let requested = launches.get_mut(&claim);
-                let unsure = requested.is_some_and(|requested| {
-                    requested.unsure |= *kind == FailureKind::Unknown;
-                    requested.unsure
-                });
-                if !unsure && *kind != FailureKind::Throttled {
-                    launches.remove(&claim);
-                }
-            }
-            _ => drop(launches.remove(&claim)),
-        }
-        answer
-    }
-
-    /// Calls EC2 and distributes the outcome.
-    async fn request_instance(&self, launch: &Launch, request: &FleetRequest) -> CommandResult {
-        let shared = &self.region_handle.shared;
-        let outcome =
-            create_fleet::launch_instance(&shared.account, &shared.templates, request).await;
-        shared.lister.mark_outdated(&self.cluster.name).await;
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
-            Err(fault) => return failed_result(&fault),
-        };
-        let launched = outcome.launched.as_ref();
-        let used_subnet = launched.and_then(|(_, subnet)| subnet.as_deref());
-        if let Ok(mut subnets) = shared.subnets.lock() {
-            subnets.release_addresses(&request.taken, used_subnet);
-            for subnet in &outcome.errors.exhausted {
-                subnets.mark_exhausted(subnet, clock::now());
-            }
-        }
-        if outcome.launched.is_some() && !outcome.errors.refusals.is_empty() {
-            // Report the refused offerings even if an instance was launched.
-            let class = launch.claim.node_class.clone();
-            let event = Event::Refused(class, outcome.errors.refusals.clone());
-            if let Some(events) = &*self.events.lock().await {
-                drop(events.send(event).await);
-            }
-        }
-        for why in &outcome.errors.notes {
-            tracing::warn!(cluster = %self.cluster.name, claim = %launch.claim.id, why, "launch");
-        }
-        match outcome.launched {
-            Some((mut instance, _)) => {
-                if self.early.load(Ordering::Relaxed) {
-                    let (cluster, lister) = (&*self.cluster, &shared.lister);
-                    let (installation, name) = (&cluster.installation, &cluster.name);
-                    let node = lister.node_of(&shared.account, installation, name, &instance.id);
-                    instance.node = node.await;
-                }
-                CommandResult::Launched(instance)
-            }
-            None => outcome.errors.command_result(),
-        }
-    }
-
-    /// Returns the state of a launch, or a result if its token was used for a different launch.
-    async fn launch_record(
-        &self,
-        launch: &Launch,
-    ) -> Result<Option<LaunchRecord>, Box<CommandResult>> {
-        let mut launches = self.launches.lock().await;
-        let now = clock::monotonic_now();
-        launches.retain(|_, requested| now.duration_since(requested.requested_at) < REPEATS);
-        match launches.get(&launch.claim.id) {
-            Some(requested) if requested.launch != *launch => {
-                Err(Box::new(invalid_result("the client token was used for a different launch")))
-            }
-            requested => Ok(requested.map(|requested| requested.state.clone())),
-        }
+        self.launcher.wait_for_result(&claim, batch, is_repeat).await
     }
 
     /// Returns the instance of a completed launch.
@@ -202,10 +99,7 @@ impl Ec2 {
     }
 
     /// Builds the request of a launch.
-    async fn build_request(
-        &self,
-        launch: &Launch,
-    ) -> Result<Arc<FleetRequest>, Box<CommandResult>> {
+    async fn build_request(&self, launch: &Launch) -> Result<FleetRequest, Box<CommandResult>> {
         let view = self.view.borrow().clone();
         let class = launch.claim.node_class.as_ref();
         let ready = class.and_then(|name| view.classes.get(name));
@@ -220,35 +114,18 @@ impl Ec2 {
         let secret = self.secrets.secret_for(bootstrap, account, client).await;
         let secret = secret.map_err(|error| Box::new(error.launch_result()))?;
         let secret = secret.as_ref().map(|secret| secret.0.as_str());
-        let request = {
-            let mut subnets = self.region_handle.shared.subnets.lock();
-            let subnets = subnets.as_mut().map_err(|_| Box::new(retry_result("a panic")))?;
-            Arc::new(ready.fleet_request(launch, &self.cluster, home, secret, subnets)?)
-        };
-        let requested = RequestedLaunch {
-            requested_at: clock::monotonic_now(),
-            launch: launch.clone(),
-            state: LaunchRecord::Open(request.clone()),
-            unsure: false,
-        };
-        let mut launches = self.launches.lock().await;
-        launches.insert(launch.claim.id.clone(), requested);
-        Ok(request)
+        let mut subnets = self.region_handle.shared.subnets.lock();
+        let subnets = subnets.as_mut().map_err(|_| Box::new(retry_result("a panic")))?;
+        ready.fleet_request(launch, &self.cluster, home, secret, subnets)
     }
 
     async fn terminate(&self, instance: &InstanceId) -> CommandResult {
         let shared = &self.region_handle.shared;
         let state = shared.terminate_batcher.terminate_instance(&shared.account, instance).await;
-        shared.lister.mark_outdated(&self.cluster.name).await;
+        shared.lister.mark_outdated(&self.cluster.name);
         match state {
             Ok(state) => {
-                for requested in self.launches.lock().await.values_mut() {
-                    if let LaunchRecord::Made(launched) = &mut requested.state
-                        && launched.id == *instance
-                    {
-                        launched.state = state;
-                    }
-                }
+                self.launcher.record_termination(instance, state);
                 CommandResult::Terminating(state)
             }
             Err(fault) => failed_result(&fault),
@@ -259,8 +136,9 @@ impl Ec2 {
     /// The check is needed because a user who can write Nodes could name any instance.
     async fn adopt(&self, adoption: &Adoption) -> CommandResult {
         let shared = &self.region_handle.shared;
-        let known = instances::describe_instance(&shared.account, &adoption.instance).await;
-        let tags = match known {
+        let ids = [adoption.instance.clone()];
+        let known = instances::describe_instances(&shared.account, &ids).await;
+        let tags = match known.map(|mut known| known.pop()) {
             Ok(Some(known)) if known.state.is_live() => known.tags,
             Ok(_) => {
                 return CommandResult::Failed {
@@ -276,16 +154,15 @@ impl Ec2 {
             .into_iter()
             .all(|key| tags.get(key) == adoption.tags.get(key))
         {
-            shared.lister.mark_outdated(&self.cluster.name).await;
+            shared.lister.mark_outdated(&self.cluster.name);
             return CommandResult::Done;
         }
         if let Err(why) = check_adoptable(&tags, &adoption.tags) {
             let text = format!("cannot adopt {}: {why}", adoption.instance);
             return CommandResult::Failed { kind: FailureKind::Denied, text };
         }
-        let ids = [adoption.instance.clone()];
         let tagged = instances::tag_instances(&shared.account, &ids, &adoption.tags).await;
-        shared.lister.mark_outdated(&self.cluster.name).await;
+        shared.lister.mark_outdated(&self.cluster.name);
         match tagged.map_err(|fault| failed_result(&fault)) {
             Ok(()) => CommandResult::Done,
             // A different policy statement covers instances that are not adopted yet.
@@ -302,10 +179,6 @@ impl Ec2 {
         let lister = &shared.lister;
         lister.list(&shared.account, installation, name).await
     }
-}
-
-fn invalid_result(why: &str) -> CommandResult {
-    CommandResult::Failed { kind: FailureKind::Invalid, text: why.to_owned() }
 }
 
 fn failed_result(fault: &AwsError) -> CommandResult {
@@ -367,7 +240,7 @@ impl Provider for Ec2 {
         events: Option<mpsc::Sender<Event>>,
     ) -> BoxFuture<'_, ()> {
         async move {
-            self.events.lock().await.clone_from(&events);
+            self.launcher.set_events(events.clone());
             if let Ok(mut engines) = self.region_handle.shared.engines.lock() {
                 // A stopping engine receives no messages.
                 match &events {
@@ -382,7 +255,7 @@ impl Provider for Ec2 {
                 self.send_known_classes(&cluster, events).await;
             }
             let early = cluster.binding == Binding::Early;
-            self.early.store(early, Ordering::Relaxed);
+            self.launcher.early.store(early, Ordering::Relaxed);
             let member = RegionCluster {
                 session: self.session,
                 cluster,
@@ -399,6 +272,10 @@ impl Provider for Ec2 {
 
     fn is_healthy(&self) -> bool {
         self.region_handle.is_healthy()
+    }
+
+    fn launches_per_call(&self) -> usize {
+        LAUNCHES_PER_CALL
     }
 }
 

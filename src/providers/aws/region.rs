@@ -11,11 +11,8 @@ use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClusterName, TypeName};
 use crate::providers::aws::clients::{AccountKey, Accounts};
-use crate::providers::aws::instances::Lister;
 use crate::providers::aws::interruption_listener::Engines;
-use crate::providers::aws::launch_templates::Templates;
 use crate::providers::aws::region_task::{RegionCluster, RegionMessage, RegionState, RegionTask};
-use crate::providers::aws::terminate_batcher::TerminateBatcher;
 
 /// Start delay, so that tasks of many accounts do not start in the same second.
 const JITTER_MS: u64 = 20_000;
@@ -93,15 +90,8 @@ impl Regions {
         let neighbour = known.values().find(|handle| handle.is_same_account_and_region(&key));
         let engines =
             neighbour.map_or_else(Engines::default, |handle| handle.shared.engines.clone());
-        let shared = Arc::new(RegionState {
-            account: account.clone(),
-            lister: Arc::<Lister>::default(),
-            terminate_batcher: TerminateBatcher::default(),
-            engines,
-            configured: self.configured.clone(),
-            templates: Templates::default(),
-            subnets: Locked::default(),
-        });
+        let configured = self.configured.clone();
+        let shared = Arc::new(RegionState::new(account.clone(), engines, configured));
         let (messages, inbox) = mpsc::channel(QUEUE);
         tokio::spawn(RegionTask::new(shared.clone()).run(inbox));
         let handle = RegionHandle { messages, shared };

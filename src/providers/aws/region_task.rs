@@ -73,6 +73,25 @@ pub(crate) struct RegionState {
     pub(crate) subnets: Locked<Subnets>,
 }
 
+impl RegionState {
+    /// Returns the state of a role and region, without any listing.
+    pub(crate) fn new(
+        account: Arc<AwsClients>,
+        engines: Engines,
+        configured: Arc<Locked<BTreeSet<ClusterName>>>,
+    ) -> Self {
+        Self {
+            account,
+            lister: Arc::default(),
+            terminate_batcher: TerminateBatcher::default(),
+            engines,
+            configured,
+            templates: Templates::default(),
+            subnets: Locked::default(),
+        }
+    }
+}
+
 /// A registered cluster.
 pub(crate) struct RegionCluster {
     /// Distinguishes successive providers of the same cluster.

@@ -1,6 +1,8 @@
 //! Calls of the interruption queue, one per account and region for all clusters.
 
-use aws_sdk_sqs::types::Message;
+use std::time::Duration;
+
+use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
 
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::{AwsError, MapAwsError};
@@ -9,8 +11,8 @@ use crate::providers::aws::error::{AwsError, MapAwsError};
 const MESSAGES: i32 = 10;
 /// Maximum long polling time of SQS.
 const WAIT: i32 = 20;
-/// Visibility timeout.
-const VISIBILITY: i32 = 20;
+/// Visibility timeout of a received message.
+pub(crate) const VISIBILITY: Duration = Duration::from_secs(20);
 
 /// Returns the URL of a queue, by name or URL.
 pub(crate) async fn queue_url(account: &AwsClients, queue: &str) -> Result<String, AwsError> {
@@ -33,7 +35,8 @@ pub(crate) async fn receive_messages(
         .queue_url(url)
         .max_number_of_messages(MESSAGES)
         .wait_time_seconds(WAIT)
-        .visibility_timeout(VISIBILITY)
+        .visibility_timeout(seconds(VISIBILITY))
+        .message_system_attribute_names(MessageSystemAttributeName::ApproximateReceiveCount)
         .send()
         .await;
     let answer = answer.map_aws_error("ReceiveMessage")?;
@@ -52,15 +55,28 @@ pub(crate) async fn delete_message(
     answer.map_aws_error("DeleteMessage").map(drop)
 }
 
-/// Returns a message for another host, visible immediately.
-pub(crate) async fn return_message(
+/// Sets after which time a received message is visible again.
+pub(crate) async fn change_visibility(
     account: &AwsClients,
     url: &str,
     message: &Message,
+    after: Duration,
 ) -> Result<(), AwsError> {
     let receipt = message.receipt_handle().unwrap_or_default();
     let call = account.sqs.change_message_visibility().queue_url(url);
-    let call = call.receipt_handle(receipt).visibility_timeout(0);
+    let call = call.receipt_handle(receipt).visibility_timeout(seconds(after));
     let answer = call.send().await;
     answer.map_aws_error("ChangeMessageVisibility").map(drop)
+}
+
+/// Returns how often SQS has delivered a message, this time included: 1 if SQS returns no count.
+pub(crate) fn receive_count(message: &Message) -> u32 {
+    let attributes = message.attributes();
+    let count =
+        attributes.and_then(|all| all.get(&MessageSystemAttributeName::ApproximateReceiveCount));
+    count.and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+fn seconds(span: Duration) -> i32 {
+    i32::try_from(span.as_secs()).unwrap_or(i32::MAX)
 }

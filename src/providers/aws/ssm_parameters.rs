@@ -10,6 +10,7 @@ use crate::config::settings::SsmOutput;
 use crate::host::files::ParameterUnavailable;
 use crate::providers::aws::clients::{AccountKey, AwsClients};
 use crate::providers::aws::error::MapAwsError;
+use crate::providers::aws::rate_limits::RateLimits;
 
 /// Timeout of detecting the region of this host.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -27,7 +28,7 @@ pub(crate) async fn read_parameter(parameter: &SsmOutput) -> Result<String, Para
         Some(region) => region,
         None => own_region().await?,
     };
-    let account = AwsClients::new(AccountKey { region, role: None }).await;
+    let account = AwsClients::new(AccountKey { region, role: None }, RateLimits::default()).await;
     let call = account.ssm.get_parameter().name(&parameter.name);
     let answer = call.send().await.map_aws_error("GetParameter");
     let answer = answer.map_err(|fault| ParameterUnavailable {

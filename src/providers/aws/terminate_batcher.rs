@@ -60,6 +60,8 @@ impl TerminateBatcher {
             let (waiting, account) = (self.0.clone(), account.clone());
             tokio::spawn(async move {
                 sleep(WAIT).await;
+                // Meanwhile further terminations join the batch.
+                account.buckets.terminate.wait_for_token().await;
                 let due =
                     std::mem::take(&mut *waiting.lock().unwrap_or_else(PoisonError::into_inner));
                 terminate_due(&account, due).await;
@@ -80,6 +82,9 @@ async fn terminate_due(account: &AwsClients, mut due: Vec<WaitingEnd>) {
         let later = due.split_off(due.len().min(MOST));
         terminate_batch(account, due).await;
         due = later;
+        if !due.is_empty() {
+            account.buckets.terminate.wait_for_token().await;
+        }
     }
 }
 
@@ -106,14 +111,16 @@ async fn terminate_batch(account: &AwsClients, batch: Vec<WaitingEnd>) {
     let replies = batch.into_iter().map(|waiting| {
         let (known, whole) = (states.get(&waiting.instance).copied(), whole.clone());
         async move {
-            let single = terminate_single(account, &waiting.instance);
             let ended = match (known, whole) {
                 (Some(state), _) => Ok(state),
                 (None, Some(fault)) => Err(fault),
-                (None, None) => match fence::run_fenced(waiting.fences, single).await {
-                    Ok(ended) => ended,
-                    Err(fenced) => Err(AwsError::not_sent("TerminateInstances", fenced)),
-                },
+                (None, None) => {
+                    let single = terminate_single(account, &waiting);
+                    let ended = fence::run_fenced(waiting.fences.clone(), single).await;
+                    ended.unwrap_or_else(|fenced| {
+                        Err(AwsError::not_sent("TerminateInstances", fenced))
+                    })
+                }
             };
             // The caller may have been cancelled.
             drop(waiting.reply.send(ended));
@@ -122,7 +129,14 @@ async fn terminate_batch(account: &AwsClients, batch: Vec<WaitingEnd>) {
     join_all(replies).await;
 }
 
-async fn terminate_single(account: &AwsClients, id: &InstanceId) -> Ended {
+async fn terminate_single(account: &AwsClients, waiting: &WaitingEnd) -> Ended {
+    // A termination whose time is over takes no token, and others need not wait for it.
+    let late = || AwsError::not_sent("TerminateInstances", NotLeader::Late);
+    if !fence::are_open(&waiting.fences) {
+        return Err(late());
+    }
+    account.buckets.terminate.wait_for_token().await;
+    let id = &waiting.instance;
     let states = instances::terminate_instances(account, std::slice::from_ref(id)).await?;
     // EC2 accepted the call but did not return the state of the instance.
     Ok(states.get(id).copied().unwrap_or(InstanceState::ShuttingDown))

@@ -19,6 +19,8 @@ mod faults;
 mod images;
 // CreateFleet and launch template requests.
 mod launches;
+/// Launches in batches.
+mod batches;
 // Cluster information for user data.
 mod cluster_info;
 // Paginated EC2 listings.

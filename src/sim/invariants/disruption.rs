@@ -219,8 +219,7 @@ impl Leaving {
 pub(super) fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
     let config = &scene.config;
     scene.our_machine(node).is_some_and(|machine| {
-        let tags = &machine.truth().tags;
-        ClaimRecord::from_tags(tags, &config.installation, &config.name)
+        ClaimRecord::of_instance(machine.truth(), &config.installation, &config.name)
             .is_ok_and(|record| record.is_overdue(now))
     })
 }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::report::Report;
-use crate::model::claim::{TAG_CLAIM, TAG_POOL};
+use crate::model::claim::{TAG_POOL, claim_id};
 use crate::model::cluster::Cluster;
 use crate::model::node::Node;
 use crate::model::pool::Reason;
@@ -244,8 +244,8 @@ impl Checker {
             Report::SweepSkipped { sweep, at } => self.on_skipped(*sweep, *at, now),
             Report::Retire { claim, reason, .. } => {
                 let mut machines = scene.live_instances();
-                let machine = machines
-                    .find(|it| it.truth().tags.get(TAG_CLAIM).is_some_and(|id| *id == claim.0));
+                let id = |it: &SimInstance| claim_id(&it.truth().tags, &it.truth().id);
+                let machine = machines.find(|it| id(it).as_ref() == Some(claim));
                 let node = machine.and_then(|it| scene.cluster.node_of(it.truth().id.as_str()));
                 if let (Some(machine), Some(node)) = (machine, node) {
                     let text = format!("disrupt {} ({})", node.name, reason.as_str());

@@ -72,7 +72,7 @@ locals {
         StringEquals = local.own_managed
         "ForAllValues:StringNotEqualsIgnoreCase" = {
           "aws:TagKeys" = [
-            for own in ["claim", "cluster", "cluster-uid", "installation", "lease"] : "outrigger.dev/${own}"
+            for own in ["batch", "claim", "cluster", "cluster-uid", "installation", "lease"] : "outrigger.dev/${own}"
           ]
         }
       }

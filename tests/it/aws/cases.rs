@@ -308,10 +308,23 @@ fn assert_template(aws: &Aws, instance: &Value) {
     assert_eq!(device["Ebs"]["Encrypted"], true, "volume of {instance:#}");
     let taints = kubelet["taints"].to_string();
     assert!(taints.contains("karpenter.sh/unregistered"), "{instance:#}");
-    assert!(tags["outrigger.dev/claim"].is_string(), "{instance:#}");
+    assert_ne!(tags["outrigger.dev/claim"], tags["outrigger.dev/batch"], "{instance:#}");
 }
 
-/// Checks that each claim has one launch with its own token and one instance.
+/// The claim of an instance: its tag, or its batch with its id.
+pub(super) fn claim_of(instance: &Value) -> String {
+    let tags = &instance["tags"];
+    let batch = || format!("{}/{}", tags["outrigger.dev/batch"], instance["id"]);
+    tags["outrigger.dev/claim"].as_str().map_or_else(batch, str::to_owned)
+}
+
+/// The number of instances that a CreateFleet call requests.
+pub(super) fn capacity_of(call: &Value) -> usize {
+    let count = &call["params"]["TargetCapacitySpecification"]["TotalTargetCapacity"];
+    count.to_string().trim_matches('"').parse().expect("a number")
+}
+
+/// Checks that each call has its own token, and that each claim has one instance.
 fn assert_launches(ec2: &Ec2) {
     let fleets = ec2.calls_of("ec2:CreateFleet");
     let mut tokens: Vec<_> =
@@ -321,12 +334,12 @@ fn assert_launches(ec2: &Ec2) {
     tokens.dedup();
     assert_eq!(tokens.len(), all, "a token is used twice: {tokens:?}");
     let made = ec2.aws.instances();
-    assert_eq!(made.len(), all, "one instance per launch");
-    let mut claims: Vec<_> =
-        made.iter().map(|instance| instance["tags"]["outrigger.dev/claim"].to_string()).collect();
+    let wanted: usize = fleets.iter().map(capacity_of).sum();
+    assert_eq!(made.len(), wanted, "one instance per launch");
+    let mut claims: Vec<_> = made.iter().map(claim_of).collect();
     claims.sort_unstable();
     claims.dedup();
-    assert_eq!(claims.len(), all, "a claim has two instances");
+    assert_eq!(claims.len(), made.len(), "a claim has two instances");
 }
 
 /// Prints the number of calls and checks that no call failed with an unexpected error.

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::Aws;
-use super::cases::{block, ground, shared, spot_warning};
+use super::cases::{block, claim_of, ground, shared, spot_warning};
 use super::kubelets::{Kubelets, Sizes};
 use crate::binary::outrigger;
 use crate::plane::Plane;
@@ -164,8 +164,7 @@ async fn spot_warnings_survive_leader_failures() {
         // twice.
         launches += taken.len();
         assert_eq!(aws.instances().len(), launches, "launches by round {round}");
-        let claim = |own: &Value| own["tags"]["outrigger.dev/claim"].to_string();
-        let all: Vec<String> = aws.instances().iter().map(claim).collect();
+        let all: Vec<String> = aws.instances().iter().map(claim_of).collect();
         let claims: BTreeSet<&String> = all.iter().collect();
         assert_eq!(claims.len(), all.len(), "a claim had two instances: {all:?}");
         std::mem::swap(&mut one, &mut other);

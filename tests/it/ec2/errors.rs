@@ -25,6 +25,7 @@ const CALLS: &[Row] = &[
     ("RequestLimitExceeded", "slow", None, ErrorClass::Throttled, FailureKind::Throttled, "slow"),
     ("Client.RequestLimitExceeded", "", None, ErrorClass::Throttled, FailureKind::Throttled, ""),
     ("Throttling", "", None, ErrorClass::Throttled, FailureKind::Throttled, ""),
+    ("MaxFleetCountExceeded", "", None, ErrorClass::Throttled, FailureKind::Throttled, "quota"),
     ("ThrottlingException", "", None, ErrorClass::Throttled, FailureKind::Throttled, ""),
     ("TooManyRequestsException", "", None, ErrorClass::Throttled, FailureKind::Throttled, ""),
     ("", "", Some(429), ErrorClass::Throttled, FailureKind::Throttled, ""),
@@ -277,17 +278,7 @@ const ITEMS: &[(&str, &str, &str, &[&str])] = &[
     ),
     ("MaxSpotInstanceCountExceeded", "", "m5.large a", &["m5.large a limit-exceeded"]),
     ("VcpuLimitExceeded", "", "m5.xlarge b", &["m5.xlarge b limit-exceeded"]),
-    (
-        "MaxFleetCountExceeded",
-        "",
-        "- -",
-        &[
-            "m5.large a limit-exceeded",
-            "m5.large b limit-exceeded",
-            "m5.xlarge a limit-exceeded",
-            "m5.xlarge b limit-exceeded",
-        ],
-    ),
+    ("MaxFleetCountExceeded", "", "- -", &[]),
     ("Unsupported", "", "m5.large b", &["m5.large b unsupported"]),
     ("InsufficientFreeAddressesInSubnet", "", "m5.large a a1", &["m5.large a no-address"]),
     ("InsufficientFreeAddressesInSubnet", "", "m5.large a a2", &[]),
@@ -325,7 +316,8 @@ fn fleet_errors_refuse_the_offerings_they_concern() {
         let outcome = FleetOutcome::from_errors(&request("spot"), &[error(code, message, about)]);
         assert_eq!(refusals(&outcome), *expect, "{code} {about}");
         assert_eq!(outcome.spot_denied, *code == SPOT_ROLE);
-        assert_eq!(outcome.throttled, *code == "RequestLimitExceeded");
+        let throttles = ["RequestLimitExceeded", "MaxFleetCountExceeded"];
+        assert_eq!(outcome.throttled, throttles.contains(code));
         let exhausted: Vec<&str> = outcome.exhausted.iter().map(String::as_str).collect();
         let subnet = about.split(' ').nth(2).map(|own| format!("subnet-{own}"));
         assert_eq!(exhausted, Vec::from_iter(subnet.as_deref()));

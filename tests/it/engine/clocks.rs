@@ -56,7 +56,7 @@ fn draining(node_grace: Option<i64>, pod_grace: i64) -> Stage {
     stage.apply(bound(pod, "node-0"));
     let at = stage.now + seconds(120);
     let spot = Interruption::Spot;
-    stage.event(Event::Interrupted("i-0".into(), spot, at));
+    stage.event(Event::interrupted("i-0".into(), spot, at));
     stage.run(60, &["launch"]);
     stage.commands.clear();
     stage

@@ -307,7 +307,7 @@ fn pods_of_an_interrupted_node_are_evicted_before_the_replacement_is_ready() {
     stage.run(5, &["evict"]);
     assert_eq!(stage.count("evict"), 0, "the replacement is not ready");
     let spot = Interruption::Spot;
-    stage.event(Event::Interrupted("i-0".into(), spot, stage.now));
+    stage.event(Event::interrupted("i-0".into(), spot, stage.now));
     stage.run(5, &["evict"]);
     assert_eq!(stage.count("evict"), 1, "{:?}", stage.commands);
 }

@@ -451,7 +451,7 @@ fn fail_checks(stage: &mut Stage, nodes: &[usize], minutes: usize) {
         for at in nodes {
             let instance = format!("i-{at}").into();
             let failed = Interruption::Failed;
-            stage.event(Event::Interrupted(instance, failed, stage.now));
+            stage.event(Event::interrupted(instance, failed, stage.now));
         }
         stage.run(60, &["launch"]);
     }

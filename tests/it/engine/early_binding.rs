@@ -315,7 +315,7 @@ fn failed_pod_deletion_does_not_keep_the_node() {
 fn pods_of_a_node_interrupted_before_registration_are_deleted_without_eviction() {
     let mut stage = stage_with(vec![owned("a")], &[]);
     let at = stage.now + SignedDuration::from_mins(2);
-    stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, at));
+    stage.event(Event::interrupted("i-0".into(), Interruption::Spot, at));
     stage.run(180, &[]);
     let order: Vec<&String> = stage.commands.iter().filter(|name| *name != "launch").collect();
     let first = order.iter().position(|name| *name == "terminate");

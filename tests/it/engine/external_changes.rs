@@ -21,7 +21,7 @@ fn interrupted() -> (Stage, Pod) {
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(2, &[]);
     let at = stage.now + SignedDuration::from_secs(120);
-    stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, at));
+    stage.event(Event::interrupted("i-0".into(), Interruption::Spot, at));
     (stage, pod)
 }
 

@@ -407,7 +407,7 @@ fn safeguard_does_not_count_never_ready_or_interrupted_nodes() {
             stage.restart_after(SignedDuration::ZERO);
             stage.run(60, &[]);
             let at = stage.now + SignedDuration::from_mins(2);
-            let taken = Event::Interrupted("i-5".into(), Interruption::Spot, at);
+            let taken = Event::interrupted("i-5".into(), Interruption::Spot, at);
             stage.event(taken);
             stage.run(20, &["launch"]);
         } else {
@@ -486,7 +486,7 @@ fn safeguard_counts_terminations_despite_an_invalid_spot_notice() {
         for number in 0..3 {
             let at = stage.now - SignedDuration::from_mins(late);
             let id = format!("i-{number}").as_str().into();
-            stage.event(Event::Interrupted(id, Interruption::Spot, at));
+            stage.event(Event::interrupted(id, Interruption::Spot, at));
         }
         stage.delete_nodes(3);
         (0..3).for_each(|number| stage.delete_pod(number));

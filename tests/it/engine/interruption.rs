@@ -10,7 +10,7 @@ use outrigger::engine::report::Report;
 use outrigger::model::cluster::{InterruptionQueue as Queue, ManagementMode, Rebalance};
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::ClaimId;
-use outrigger::model::instance::{CapacityType, OfferingKey};
+use outrigger::model::instance::{CapacityType, InstanceState, OfferingKey};
 use outrigger::model::labels::{INSTANCE_TYPE, OF_RESERVATIONS, ZONE};
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Pool, Reason};
@@ -18,7 +18,9 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::{Reservation, ReservationKind};
 use outrigger::model::template_hash::pool_hash;
 use outrigger::model::watched_object::WatchedObject;
-use outrigger::provider::{CommandResult, FailureKind, Interruption, OfferingRefusal, RefusalKind};
+use outrigger::provider::{
+    CommandResult, FailureKind, Interruption, NoticeReceipt, OfferingRefusal, RefusalKind,
+};
 
 use super::termination::restart;
 use super::unavailable_offerings::{OfferingFilter, offerings};
@@ -61,7 +63,7 @@ fn disruption_reason(stage: &Stage) -> Option<Reason> {
 #[test]
 fn interrupted_node_is_drained_even_after_a_restart() {
     let mut stage = settled();
-    stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, stage.now));
+    stage.event(Event::interrupted("i-0".into(), Interruption::Spot, stage.now));
     stage.run(5, &["launch"]);
     assert!(stage.count("evict") > 0);
     restart(&mut stage);
@@ -69,6 +71,83 @@ fn interrupted_node_is_drained_even_after_a_restart() {
     assert!(stage.only_node().has_disrupted_taint());
     assert!(stage.count("evict") > 0, "{:?}", stage.commands);
     assert_eq!(disruption_reason(&stage), Some(Reason::Interrupted));
+}
+
+/// The message of a notice is deleted when the notice is acknowledged. Until the node is tainted,
+/// only the message makes the next leader drain the node.
+#[test]
+fn notice_is_acknowledged_when_its_node_is_tainted() {
+    use Interruption::{Rebalance as Advice, Reservation, Spot, Stopping};
+    // Whether the receipt is acknowledged without any result of a command.
+    let rows = [
+        (Spot, "i-0", false),
+        (Reservation, "i-0", false),
+        (Stopping, "i-0", false),
+        (Advice, "i-0", true),
+        (Interruption::Failed, "i-0", true),
+        (Stopping, "i-unknown", true),
+        (Spot, "i-unknown", false),
+    ];
+    for (what, instance, immediately) in rows {
+        let mut stage = settled_with(owned_pod("a"));
+        let receipts: Vec<NoticeReceipt> = (0..3).map(|_| NoticeReceipt::default()).collect();
+        for receipt in &receipts {
+            let at = stage.now;
+            let receipt = Some(receipt.clone());
+            stage.event(Event::Interrupted(instance.into(), what, at, receipt));
+        }
+        let acknowledged = || receipts.iter().all(NoticeReceipt::is_acknowledged);
+        // The API server does not respond.
+        let held = stage.run(20, &["patch_node", "launch"]);
+        assert_eq!(acknowledged(), immediately, "{what:?} {instance}");
+        for issued in held {
+            let answer = stage.answer(&issued.command);
+            stage.event(Event::Answered(issued.id, answer));
+        }
+        stage.run(20, &["launch"]);
+        let is_known = instance == "i-0";
+        assert_eq!(acknowledged(), immediately || is_known, "{what:?} {instance}");
+    }
+}
+
+/// Without a message, listings show that an instance is stopped. Two of them are required.
+#[test]
+fn stopped_instance_is_replaced_without_a_message() {
+    for state in [InstanceState::Stopping, InstanceState::Stopped] {
+        let mut stage = settled_with(owned_pod("a"));
+        let set = |stage: &mut Stage, state| {
+            stage.instances.get_mut("i-0").expect("the instance").state = state;
+        };
+        set(&mut stage, state);
+        stage.run(61, &["launch"]);
+        set(&mut stage, InstanceState::Running);
+        stage.run(180, &["launch"]);
+        assert_eq!(disruption_reason(&stage), None, "one listing: {:?}", stage.commands);
+        set(&mut stage, state);
+        stage.run(180, &["launch"]);
+        assert_eq!(disruption_reason(&stage), Some(Reason::Interrupted));
+        assert!(stage.only_node().has_disrupted_taint());
+        assert!(stage.count("evict") > 0, "{:?}", stage.commands);
+    }
+}
+
+/// The node of a notice is already disrupted for another reason, which the next leader would
+/// cancel: the notice must arrive again.
+#[test]
+fn notice_is_not_acknowledged_by_the_taint_of_another_disruption() {
+    let mut stage = settled_with(owned_pod("a"));
+    stage.change(|cluster| cluster.pools[0].expire_after = Some(SignedDuration::from_secs(1)));
+    stage.run(20, &["launch", "evict"]);
+    assert!(stage.only_node().has_disrupted_taint(), "{:?}", stage.commands);
+    let receipt = NoticeReceipt::default();
+    let at = stage.now;
+    let notice = Event::Interrupted("i-0".into(), Interruption::Spot, at, Some(receipt.clone()));
+    stage.event(notice);
+    stage.run(3, &["launch", "evict"]);
+    let resumed = outrigger::model::labels::DISRUPTION_REASON;
+    let reason = stage.only_node().annotations.get(resumed).cloned();
+    let is_interrupted = reason.as_deref() == Some(Reason::Interrupted.as_str());
+    assert_eq!(receipt.is_acknowledged(), is_interrupted, "{reason:?}");
 }
 
 /// A quick drain terminates the instance five seconds after the taint; the batch window may take
@@ -80,7 +159,7 @@ fn replacement_of_an_interrupted_node_does_not_wait_for_a_slow_scheduler() {
     stage.apply(WatchedObject::Pod(Box::new(untried)));
     stage.run(3, &[]);
     let before = stage.launches.len();
-    let notice = Event::Interrupted("i-0".into(), Interruption::Stopping, stage.now);
+    let notice = Event::interrupted("i-0".into(), Interruption::Stopping, stage.now);
     stage.event(notice);
     stage.run(3, &[]);
     assert_eq!(stage.launches.len(), before + 1, "{:?}", stage.commands);
@@ -106,8 +185,8 @@ fn each_interruption_is_reported_once_and_disrupts_its_node_accordingly() {
         let queue = "q".to_owned();
         stage.change(|cluster| cluster.interruption = Some(Queue { queue, rebalance }));
         for _ in 0..3 {
-            stage.event(Event::Interrupted("i-0".into(), what, stage.now));
-            stage.event(Event::Interrupted("i-other".into(), what, stage.now));
+            stage.event(Event::interrupted("i-0".into(), what, stage.now));
+            stage.event(Event::interrupted("i-other".into(), what, stage.now));
             stage.run(5, &["launch"]);
         }
         let ignored = reason.is_none();
@@ -123,7 +202,7 @@ fn each_interruption_is_reported_once_and_disrupts_its_node_accordingly() {
 fn more_urgent_interruption_replaces_a_less_urgent_one() {
     let mut stage = settled();
     let notice = |stage: &mut Stage, what| {
-        stage.event(Event::Interrupted("i-0".into(), what, stage.now));
+        stage.event(Event::interrupted("i-0".into(), what, stage.now));
         stage.run(6, &["launch"]);
     };
     notice(&mut stage, Interruption::Maintenance);
@@ -147,7 +226,7 @@ fn offering_of_a_reclaimed_instance_is_marked_unavailable_fleet_wide() {
         stage.event(Event::FleetChanged(Some(Arc::new(FleetView::default()))));
         stage.run(3, &[]);
         let offering = stage.instances["i-0"].offering.clone();
-        stage.event(Event::Interrupted("i-0".into(), what, stage.now));
+        stage.event(Event::interrupted("i-0".into(), what, stage.now));
         let issued = stage.run(2, &["mark_unavailable", "launch"]);
         let unavailable = &stage.engine.state().holds;
         assert_eq!(unavailable.is_held(None, &offering, stage.now), held, "{what:?}");
@@ -203,7 +282,7 @@ fn launches(stage: &mut Stage, answers: &[FailureKind]) -> Vec<ClaimId> {
 #[test]
 fn definitely_failed_launch_is_retried_under_another_claim_id() {
     use FailureKind::{Conflict, Denied, Gone, Invalid, Throttled, Unknown};
-    for kind in [Conflict, Denied, Gone, Invalid, Throttled] {
+    for kind in [Conflict, Denied, Gone, Invalid] {
         let mut stage = Stage::new(ManagementMode::Manage);
         stage.sync(vec![], vec![pending_pod("a")]);
         let ids = launches(&mut stage, &[kind, kind]);
@@ -446,7 +525,7 @@ fn with_interruption(advice: Interruption, change: impl Fn(&mut Pool)) -> Stage 
     stage.run(40, &[]);
     stage.commands.clear();
     stage.reports.clear();
-    stage.event(Event::Interrupted("i-0".into(), advice, stage.now));
+    stage.event(Event::interrupted("i-0".into(), advice, stage.now));
     stage
 }
 
@@ -507,7 +586,7 @@ fn node_with_a_rebalance_recommendation_waits_at_most_ten_minutes() {
     // A spot interruption does not wait for the replacement.
     let mut stage = with_recommendation();
     stage.run(10, &["launch"]);
-    stage.event(Event::Interrupted("i-0".into(), Interruption::Spot, stage.now));
+    stage.event(Event::interrupted("i-0".into(), Interruption::Spot, stage.now));
     stage.run(2, &["launch"]);
     assert_eq!(disruption_reason(&stage), Some(Reason::Interrupted));
 }

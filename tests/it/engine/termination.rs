@@ -88,7 +88,7 @@ fn interrupted_node(pods: &[Pod], change: impl FnOnce(&mut Cluster)) -> Stage {
 
 fn interrupt(stage: &mut Stage, what: Interruption) {
     let at = stage.now + seconds(120);
-    stage.event(Event::Interrupted("i-0".into(), what, at));
+    stage.event(Event::interrupted("i-0".into(), what, at));
 }
 
 fn grace(of: i64) -> impl FnOnce(&mut Cluster) {

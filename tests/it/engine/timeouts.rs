@@ -1,8 +1,10 @@
 //! Launches and registrations that time out, and terminations that fail at first.
 
+use std::collections::BTreeSet;
+
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::ACCEPTED;
-use outrigger::engine::command::{Command, IssuedCommand};
+use outrigger::engine::command::{Command, CommandLane, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::ManagementMode;
@@ -42,6 +44,67 @@ fn fail_launches(stage: &mut Stage, seconds: i64) {
             answer(stage, &issued, FailureKind::Denied);
         }
     }
+}
+
+/// A rate limit is no failed launch: the claim keeps its ID, and its timeout does not end.
+#[test]
+fn launch_that_waits_for_a_rate_limit_keeps_its_claim() {
+    for kind in [FailureKind::Throttled, FailureKind::Busy] {
+        let mut stage = stage(|_| {});
+        let mut ids = BTreeSet::new();
+        for _ in 0..1200 {
+            for issued in stage.run(1, &["launch"]) {
+                let Command::Launch(launch) = &issued.command else {
+                    panic!("{issued:?}");
+                };
+                ids.insert(launch.claim.id.clone());
+                answer(&mut stage, &issued, kind);
+            }
+        }
+        assert_eq!((ids.len(), timed_out(&stage)), (1, 0), "{kind:?}");
+        let attempts = stage.count("launch");
+        assert!((200..350).contains(&attempts), "{kind:?}: {attempts} attempts");
+        // A local limit is no failure, so nothing is reported.
+        let failed = |report: &&Report| matches!(report, Report::Failed { .. });
+        stage.reports.extend(std::iter::from_fn(|| stage.engine.next_report()));
+        let reported = stage.reports.iter().filter(failed).count();
+        assert_eq!(reported, if kind == FailureKind::Busy { 0 } else { attempts });
+        // The next attempt is for the pool as it is by then.
+        stage.change(|cluster| cluster.pools[0].labels = [("new".into(), "label".into())].into());
+        stage.run(60, &[]);
+        let [launch] = &stage.launches[..] else {
+            panic!("{:?}", stage.launches);
+        };
+        assert!(ids.contains(&launch.claim.id) && launch.labels.contains_key("new"));
+    }
+}
+
+/// The runtime takes launches as fast as EC2 permits. The time in the queue does not count.
+#[test]
+fn time_in_the_queue_does_not_count_towards_the_launch_timeout() {
+    let mut stage = Stage::new(ManagementMode::Manage);
+    stage.change(|cluster| cluster.pools[0].replicas = Some(3));
+    stage.sync(vec![], vec![]);
+    let no_launches = |lane| lane != CommandLane::Launch;
+    for _ in 0..1800 {
+        stage.now += SignedDuration::from_secs(1);
+        let now = stage.now;
+        stage.wake(now);
+        while let Some(issued) = stage.engine.next_command_in(no_launches) {
+            let answer = stage.answer(&issued.command);
+            stage.event(Event::Answered(issued.id, answer));
+        }
+        stage.reports.extend(std::iter::from_fn(|| stage.engine.next_report()));
+    }
+    assert_eq!(timed_out(&stage), 0);
+    stage.run(10, &[]);
+    assert_eq!(stage.launches.len(), 3, "{:?}", stage.launches);
+    // A command that was never taken had no effect.
+    let unknown = |report: &&Report| match report {
+        Report::Failed { kind, .. } => *kind == FailureKind::Unknown,
+        _ => false,
+    };
+    assert_eq!(stage.reports.iter().filter(unknown).count(), 0);
 }
 
 #[test]

@@ -149,6 +149,7 @@ fn a_setup() -> impl Strategy<Value = Setup> {
             fixed_type: "m6i.4xlarge".into(),
             workloads,
             shortages: Vec::new(),
+            batches: false,
             interruptions: Vec::new(),
             outages: Vec::new(),
             settle: SignedDuration::from_mins(90),

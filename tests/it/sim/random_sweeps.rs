@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
 use outrigger::engine::report::Report;
-use outrigger::model::claim::{TAG_CLAIM, TAG_POOL};
+use outrigger::model::claim::{TAG_POOL, claim_id};
 use outrigger::model::pool::Reason;
 use outrigger::model::sweep::SweepKind;
 use outrigger::sim::invariants::{Checker, Invariant};
@@ -106,16 +106,12 @@ fn check(catch_up: bool, reports: &[(i64, Option<i64>, bool)], expect: &[Invaria
             Some(at) if *is_skipped => Report::SweepSkipped { sweep, at },
             Some(at) => Report::Swept { sweep, at, result: SweepResult::default() },
             None => {
-                let mut machines = scene.live_instances().map(|machine| &machine.truth().tags);
-                let tags = machines.find(|tags| {
-                    let node = scene.cluster.store().nodes().values();
-                    let claims = node.filter_map(|node| scene.our_machine(node));
-                    let mut claims = claims.map(|machine| &machine.truth().tags[TAG_CLAIM]);
-                    tags[TAG_POOL] == "general" && claims.any(|claim| *claim == tags[TAG_CLAIM])
-                });
-                let tags = tags.expect("a node");
+                let nodes = scene.cluster.store().nodes().values();
+                let mut machines = nodes.filter_map(|node| scene.our_machine(node));
+                let machine = machines.find(|it| it.truth().tags[TAG_POOL] == "general");
+                let machine = machine.expect("a node").truth();
                 Report::Retire {
-                    claim: tags[TAG_CLAIM].as_str().into(),
+                    claim: claim_id(&machine.tags, &machine.id).expect("a claim"),
                     pool: "general".into(),
                     node: None,
                     capacity_type: None,

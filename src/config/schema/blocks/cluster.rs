@@ -134,7 +134,8 @@ block_types! {
         qps: ArgumentType::Whole(1, 10_000) => 200;
         /// Maximum burst of API requests above `qps`.
         burst: ArgumentType::Whole(1, 10_000) => 1000;
-        /// Maximum number of concurrent requests.
+        /// Maximum number of concurrent requests, for launches, terminations, listings of instances
+        /// and all other requests each.
         concurrency: ArgumentType::Whole(1, 1024) => 32;
         /// Streams lists, which requires Kubernetes 1.34 or later. `auto` is the same as `off`,
         /// which lists page by page: a stream that takes longer than the timeout of a watch never

@@ -95,7 +95,7 @@ impl RegionTask {
         for (instance, (interruption, deadline)) in instance_problems(&rows, clock::now()) {
             for member in self.members.values() {
                 // An engine ignores instances of other clusters.
-                let event = Event::Interrupted(instance.clone(), interruption, deadline);
+                let event = Event::interrupted(instance.clone(), interruption, deadline);
                 if let Some(events) = &member.events {
                     // If the engine does not accept the event now, the next read sends it again.
                     send_within_limit(events, event).await;

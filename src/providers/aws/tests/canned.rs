@@ -49,8 +49,8 @@ pub(super) enum Reply {
     Delayed(Duration, String),
     /// An error code and message.
     Error(&'static str, &'static str),
-    /// No response: the connection fails.
-    NoResponse,
+    /// No response: the connection fails after this time.
+    NoResponse(Duration),
 }
 
 type Answer = dyn Fn(&RecordedRequest) -> Reply + Send + Sync;
@@ -140,7 +140,10 @@ impl HttpConnector for FakeAws {
                     (200, text)
                 }
                 Reply::Error(code, message) => (400, kind.error_body(code, message)),
-                Reply::NoResponse => return Err(ConnectorError::io("broken".into())),
+                Reply::NoResponse(after) => {
+                    sleep(after).await;
+                    return Err(ConnectorError::io("broken".into()));
+                }
             };
             let answer = http::Response::builder().status(status);
             let answer = answer.body(SdkBody::from(body)).expect("a response");

@@ -52,7 +52,7 @@ async fn endpoint_of(cluster: &Cluster, connection: &Connection, aws: &FakeAws) 
 /// The address family of the DNS determines the address family of the cluster.
 #[tokio::test]
 async fn version_and_addresses_are_read_from_the_cluster_api() {
-    let aws = FakeAws::new(|_| Reply::NoResponse);
+    let aws = FakeAws::new(|_| Reply::NoResponse(Duration::ZERO));
     let cluster = Cluster { name: "own".into(), ..Cluster::default() };
     let rows = [
         ("33", "10.100.0.10", "10.100.0.0/16", "1.33", false),

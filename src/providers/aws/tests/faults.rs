@@ -17,18 +17,19 @@ use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::ResolvedNodeClass;
 use crate::outbound::fence;
 use crate::provider::RefusalKind;
-use crate::providers::aws::create_fleet::{FleetLaunch, launch_instance};
+use crate::providers::aws::create_fleet::{FleetLaunch, launch_instances};
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::launch_templates::Templates;
 
 const ZONES: [&str; 2] = ["us-west-2a", "us-west-2b"];
 
 /// One type in two zones.
-fn request() -> FleetRequest {
+pub(super) fn request() -> FleetRequest {
     let site = TemplateTarget { cluster: "prod", region: REGION, ipv6: false };
     let (class, resolved) = (NodeClass::default(), ResolvedNodeClass::default());
     FleetRequest {
         token: "claim".to_owned(),
+        count: 1,
         target: TargetCapacityType::OnDemand,
         strategy: Some(AllocationStrategy::Prioritized),
         configs: vec![LaunchTemplateConfig {
@@ -132,7 +133,7 @@ async fn only_an_unknown_template_name_causes_a_new_template() {
 
 async fn launched(aws: &FakeAws) -> Result<FleetLaunch, AwsError> {
     let (account, templates, request) = (aws.account(REGION), Templates::default(), request());
-    fence::run_unfenced(launch_instance(&account, &templates, &request)).await
+    fence::run_unfenced(launch_instances(&account, &templates, &request)).await
 }
 
 /// Errors are assigned to zones by the zone next to the subnet, also if an instance was launched.
@@ -147,7 +148,7 @@ async fn fleet_errors_are_assigned_to_their_zone() {
     });
     let outcome = launched(&aws).await;
     let FleetLaunch { launched, errors } = outcome.unwrap_or_else(|fault| panic!("{fault}"));
-    let (instance, _) = launched.expect("an instance");
+    let (instance, _) = launched.into_iter().next().expect("an instance");
     assert_eq!(instance.offering.zone.as_str(), ZONES[1]);
     let [refused] = &errors.refusals[..] else {
         panic!("{:?}", errors.refusals);

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_sqs::types::Message;
 use futures::FutureExt;
@@ -198,7 +199,7 @@ impl Stage {
 
     async fn return_message(&mut self) -> Result<(), AwsError> {
         let (url, message) = self.message().await?;
-        sqs::return_message(&self.account, &url, &message).await
+        sqs::change_visibility(&self.account, &url, &message, Duration::ZERO).await
     }
 
     /// A cluster whose nodes have an IAM role.

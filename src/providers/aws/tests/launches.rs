@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use aws_smithy_types::retry::RetryConfig;
 
@@ -19,7 +20,7 @@ use crate::model::node_class::resolved::PlacementGroupStrategy as Grouping;
 use crate::model::node_class::resolved::{PlacementGroup, ResolvedNodeClass, SecurityGroup};
 use crate::model::reservation::{Reservation, ReservationKind};
 use crate::outbound::fence;
-use crate::providers::aws::create_fleet::launch_instance;
+use crate::providers::aws::create_fleet::launch_instances;
 use crate::providers::aws::launch_templates::Templates;
 
 fn tags() -> Labels {
@@ -69,6 +70,7 @@ fn request(parts: &TemplateInputs, reservation: Option<&Reservation>) -> FleetRe
         Override { offering, subnet: "subnet-1".into(), image: "ami-1".into(), priority: 0.0 };
     FleetRequest {
         token: "abc".into(),
+        count: 1,
         target: parts.target,
         strategy: Some(AllocationStrategy::Prioritized),
         configs: vec![LaunchTemplateConfig {
@@ -116,8 +118,8 @@ async fn deleted_launch_template_is_recreated_once() {
         });
         let (account, templates) = (aws.account(REGION), Templates::default());
         let request = request(&parts(), None);
-        let outcome = fence::run_unfenced(launch_instance(&account, &templates, &request)).await;
-        let instance = outcome.ok().and_then(|outcome| outcome.launched);
+        let outcome = fence::run_unfenced(launch_instances(&account, &templates, &request)).await;
+        let instance = outcome.ok().and_then(|mut outcome| outcome.launched.pop());
         assert_eq!(instance.is_some(), launched, "{missing}");
         let requests = aws.take_requests();
         let names: Vec<&str> = requests.iter().map(|request| request.operation.as_str()).collect();
@@ -131,7 +133,7 @@ async fn deleted_launch_template_is_recreated_once() {
             assert!(fleet.contains("ClientToken=abc"));
         }
         // The template is now cached as existing.
-        drop(fence::run_unfenced(launch_instance(&account, &templates, &request)).await);
+        drop(fence::run_unfenced(launch_instances(&account, &templates, &request)).await);
         assert_eq!(aws.operations(), "CreateFleet", "{missing}");
     }
 }
@@ -145,14 +147,14 @@ async fn create_fleet_is_not_retried_by_the_sdk() {
         let is_fleet = request.operation == "CreateFleet";
         match is_fleet.then(|| lost.fetch_add(1, Ordering::Relaxed)) {
             None => launch_reply(request),
-            Some(0) => Reply::NoResponse,
+            Some(0) => Reply::NoResponse(Duration::ZERO),
             Some(_) => Reply::Error("RequestLimitExceeded", "busy"),
         }
     });
     let account = aws.account_with_retries(REGION, RetryConfig::standard().with_max_attempts(3));
     let request = request(&parts(), None);
     let templates = Templates::default();
-    let outcome = launch_instance(&account, &templates, &request);
+    let outcome = launch_instances(&account, &templates, &request);
     let outcome = fence::run_unfenced(outcome).await;
     let fault = outcome.err().expect("no response");
     assert_eq!(fault.code, None, "{fault}");
@@ -189,9 +191,9 @@ async fn all_resources_of_a_launch_are_tagged() {
         let request = request(&launch_parts, None);
         let account = aws.account(REGION);
         let templates = Templates::default();
-        let done = launch_instance(&account, &templates, &request);
+        let done = launch_instances(&account, &templates, &request);
         let done = fence::run_unfenced(done).await;
-        assert!(done.is_ok_and(|launch| launch.launched.is_some()));
+        assert!(done.is_ok_and(|launch| launch.launched.len() == 1));
         let requests = aws.take_requests();
         let [template, fleet] = requests.as_slice() else {
             panic!("{requests:?}");
@@ -300,7 +302,7 @@ async fn launch_template_request_has_the_exact_parameters() {
         let aws = FakeAws::new(launch_reply);
         let account = aws.account(REGION);
         let templates = Templates::default();
-        let done = launch_instance(&account, &templates, &request);
+        let done = launch_instances(&account, &templates, &request);
         let done = fence::run_unfenced(done).await;
         assert!(done.is_ok());
         let requests = aws.take_requests();

@@ -2,6 +2,7 @@
 //! §12.10 and §12.11.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -119,7 +120,7 @@ async fn failed_page_fails_the_whole_listing() {
         assert_eq!(condition.cause, cause);
         assert!(condition.text.contains(text), "{}", condition.text);
     }
-    let aws = FakeAws::new(|_| Reply::NoResponse);
+    let aws = FakeAws::new(|_| Reply::NoResponse(Duration::ZERO));
     let fault = network::list_security_groups(&aws.account(REGION)).await;
     let condition = to_resolve_error(&fault.expect_err("a fault"), "ec2");
     assert_eq!(condition.cause, Cause::Unavailable);

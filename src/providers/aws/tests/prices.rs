@@ -1,5 +1,7 @@
 //! The price list and spot prices. Source: the cases of spec/aws.md §12.11.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::canned::{FakeAws, REGION, Reply};
@@ -71,7 +73,7 @@ async fn failed_price_list_page_returns_no_prices() {
     let fault = pricing::read_list_prices(&aws.account(REGION)).await;
     let failure = fault.expect_err("a fault").to_failure("pricing");
     assert_eq!(failure.sort, crate::ec2::errors::ErrorClass::Throttled);
-    let aws = FakeAws::new(|_| Reply::NoResponse);
+    let aws = FakeAws::new(|_| Reply::NoResponse(Duration::ZERO));
     pricing::read_spot_prices(&aws.account(REGION)).await.expect_err("a fault");
 }
 

@@ -2,12 +2,13 @@
 //! the cases of spec/aws.md §12.11.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::canned::{FakeAws, REGION, RecordedRequest, Reply};
 use crate::ec2::errors::ErrorClass;
@@ -51,34 +52,72 @@ const STATE: &str = "EC2 Instance State-change Notification";
 /// Instances with their clusters, all of this installation.
 const INSTANCES: [(&str, &str); 3] = [("i-1", "one"), ("i-2", "one"), ("i-far", "far")];
 
-/// The queue: pending messages, and an operation that fails.
+/// A message in the queue. Its receipt is `r` with its index, and a point.
+struct Queued {
+    body: String,
+    visible_at: Instant,
+    deliveries: u32,
+    deleted: bool,
+}
+
+/// The queue: its messages, and an operation that fails.
 #[derive(Default)]
 struct Sqs {
-    messages: Vec<String>,
-    receipts: usize,
+    messages: Vec<Queued>,
+    /// The instances that listings show, with their clusters.
+    instances: Vec<(&'static str, &'static str)>,
     fails: Option<(&'static str, &'static str)>,
+    /// The index of a message whose receipts expire at once.
+    expires: Option<usize>,
 }
 
 impl Sqs {
-    /// At most ten messages, each with its own receipt. An empty queue responds after a delay.
+    fn send(&mut self, body: &str) {
+        let (body, visible_at) = (body.to_owned(), clock::monotonic_now());
+        self.messages.push(Queued { body, visible_at, deliveries: 0, deleted: false });
+    }
+
+    /// At most ten visible messages. An empty queue responds after a second.
     fn receive(&mut self) -> Reply {
-        let some = self.messages.len().min(10);
-        if some == 0 {
-            return Reply::Delayed(Duration::from_secs(20), "{}".to_owned());
+        let now = clock::monotonic_now();
+        let visible = self.messages.iter_mut().enumerate();
+        let visible = visible.filter(|(_, it)| !it.deleted && it.visible_at <= now).take(10);
+        let received = visible.map(|(at, message)| {
+            message.deliveries += 1;
+            message.visible_at = now + Duration::from_secs(20);
+            json!({
+                "Body": message.body, "ReceiptHandle": format!("r{at}."),
+                "Attributes": { "ApproximateReceiveCount": message.deliveries.to_string() },
+            })
+        });
+        let received: Vec<Value> = received.collect();
+        if received.is_empty() {
+            return Reply::Delayed(Duration::from_secs(1), "{}".to_owned());
         }
-        let first = self.receipts;
-        self.receipts += some;
-        let messages = self.messages.drain(..some).enumerate();
-        let messages = messages.map(
-            |(at, body)| json!({ "Body": body, "ReceiptHandle": format!("r{}.", first + at) }),
-        );
-        let messages: Vec<Value> = messages.collect();
-        Reply::Json(json!({ "Messages": messages }).to_string())
+        Reply::Json(json!({ "Messages": received }).to_string())
+    }
+
+    /// Deletes a message, or changes its visibility.
+    fn change(&mut self, request: &str) -> Reply {
+        let request: Value = serde_json::from_str(request).expect("JSON");
+        let receipt = request["ReceiptHandle"].as_str().expect("a receipt");
+        let index: usize = receipt[1..receipt.len() - 1].parse().expect("an index");
+        if self.expires == Some(index) {
+            return Reply::Error("ReceiptHandleIsInvalid", "The receipt handle has expired");
+        }
+        let message = &mut self.messages[index];
+        match request["VisibilityTimeout"].as_u64() {
+            Some(seconds) => {
+                message.visible_at = clock::monotonic_now() + Duration::from_secs(seconds)
+            }
+            None => message.deleted = true,
+        }
+        Reply::Json("{}".to_owned())
     }
 }
 
-fn instances() -> String {
-    let all: String = INSTANCES.iter().map(|(id, cluster)| {
+fn listing(instances: &[(&str, &str)]) -> String {
+    let all: String = instances.iter().map(|(id, cluster)| {
         format!(
             "<item><instanceId>{id}</instanceId><instanceType>m5.large</instanceType><placement>\
              <availabilityZone>us-west-2a</availabilityZone></placement><instanceState><name>\
@@ -90,7 +129,9 @@ fn instances() -> String {
 }
 
 fn aws(messages: &[String]) -> (Arc<Mutex<Sqs>>, FakeAws) {
-    let sqs = Arc::new(Mutex::new(Sqs { messages: messages.to_vec(), ..Sqs::default() }));
+    let mut queue = Sqs { instances: INSTANCES.to_vec(), ..Sqs::default() };
+    messages.iter().for_each(|message| queue.send(message));
+    let sqs = Arc::new(Mutex::new(queue));
     let shared = sqs.clone();
     let aws = FakeAws::new(move |request| {
         let mut sqs = shared.lock().expect("no panic");
@@ -103,7 +144,8 @@ fn aws(messages: &[String]) -> (Arc<Mutex<Sqs>>, FakeAws) {
         match operation {
             "ReceiveMessage" => sqs.receive(),
             "GetQueueUrl" => Reply::Json(r#"{"QueueUrl":"https://queue.test/1/q"}"#.to_owned()),
-            "DescribeInstances" => Reply::Xml(instances()),
+            "DescribeInstances" => Reply::Xml(listing(&sqs.instances)),
+            "DeleteMessage" | "ChangeMessageVisibility" => sqs.change(&request.body),
             _ => Reply::Json("{}".to_owned()),
         }
     });
@@ -129,15 +171,27 @@ fn engines(events: mpsc::Sender<Event>, fence: Fence) -> Engines {
     Arc::new(Mutex::new(BTreeMap::from([("one".into(), (events, fence))])))
 }
 
-fn received_events(inbox: &mut mpsc::Receiver<Event>) -> Vec<(String, Interruption)> {
-    let mut all = Vec::new();
-    while let Ok(event) = inbox.try_recv() {
-        let Event::Interrupted(instance, what, _) = event else {
-            panic!("{event:?}");
-        };
-        all.push((instance.to_string(), what));
-    }
-    all
+/// The notices that an engine received.
+type Notices = Arc<Mutex<Vec<(String, Interruption)>>>;
+
+/// Starts the engine of cluster one: it handles each notice this long after it receives it.
+fn engine(handles_after: Duration) -> (mpsc::Sender<Event>, Notices) {
+    let (events, mut inbox) = mpsc::channel(2000);
+    let notices = Notices::default();
+    let received = notices.clone();
+    tokio::spawn(async move {
+        while let Some(event) = inbox.recv().await {
+            let Event::Interrupted(instance, what, _, receipt) = event else {
+                panic!("{event:?}");
+            };
+            received.lock().expect("no panic").push((instance.to_string(), what));
+            tokio::spawn(async move {
+                sleep(handles_after).await;
+                receipt.expect("a receipt").acknowledge();
+            });
+        }
+    });
+    (events, notices)
 }
 
 /// Runs a leading daemon that reads the queue for this duration.
@@ -147,14 +201,14 @@ async fn receive(messages: &[String], seconds: u64) -> Handled {
 
 async fn receive_behind(fence: Fence, messages: &[String], seconds: u64) -> Handled {
     let (_, aws) = aws(messages);
-    let (events, mut inbox) = mpsc::channel(2000);
+    let (events, notices) = engine(Duration::ZERO);
     let reader = listener(aws.account(REGION), engines(events, fence));
     let task = tokio::spawn(reader.listen());
     sleep(Duration::from_secs(seconds)).await;
     task.abort();
     let requests = aws.take_requests();
     Handled {
-        events: received_events(&mut inbox),
+        events: mem::take(&mut *notices.lock().expect("no panic")),
         deleted: message_indices(&requests, "DeleteMessage", messages.len()),
         returned: message_indices(&requests, "ChangeMessageVisibility", messages.len()),
     }
@@ -203,7 +257,8 @@ async fn queue_message_is_delivered_and_deleted_or_returned() {
         (health(&["i-1", "i-far"]), &[("i-1", Maintenance)], false),
     ];
     for (message, events, deleted) in rows {
-        let outcome = receive(std::slice::from_ref(&message), 15).await;
+        // A returned message is delivered again after a second.
+        let outcome = receive(std::slice::from_ref(&message), 1).await;
         let place = BTreeSet::from([0]);
         let events = events.iter().map(|(id, what)| ((*id).to_owned(), *what));
         let expect = Handled {
@@ -226,7 +281,7 @@ async fn messages_of_a_batch_are_handled_separately() {
         of_instance(SPOT, "i-far"),
         of_instance(STATE, "i-2"),
     ];
-    let outcome = receive(&messages, 15).await;
+    let outcome = receive(&messages, 1).await;
     let ids = outcome.events.iter().map(|(id, _)| id.as_str());
     assert_eq!(ids.collect::<Vec<_>>(), ["i-1", "i-1", "i-2"]);
     assert_eq!(outcome.deleted, [0, 1, 2, 4].into());
@@ -243,7 +298,7 @@ async fn host_without_leadership_deletes_no_messages() {
     let now = Moment::now();
     let steady = now.steady.checked_sub(span).expect("a time");
     lapsed.open(Moment { steady, ..now }, span);
-    let outcome = receive_behind(lapsed, &messages, 60).await;
+    let outcome = receive_behind(lapsed, &messages, 15).await;
     let expect =
         Handled { events: vec![("i-1".to_owned(), Interruption::Spot)], ..Handled::default() };
     assert_eq!(outcome, expect);
@@ -289,6 +344,85 @@ async fn unhandled_message_is_neither_deleted_nor_returned() {
         }
         drop(inbox);
     }
+}
+
+/// The notice of an instance that no listing shows yet is not deleted: it is delivered again when
+/// EC2 lists each launched instance. Wall clocks stand still here, so that the notice stays new.
+#[tokio::test(start_paused = true)]
+async fn notice_of_a_new_instance_is_kept_until_the_instance_is_listed() {
+    for (listed_after, seconds, deliveries) in [(5, 15, 2), (30, 80, 3), (900, 800, 8)] {
+        let sent = clock::now().to_string();
+        let body = of_instance(SPOT, "i-new").replace("2026-01-01T00:00:00Z", &sent);
+        let (sqs, aws) = aws(&[body]);
+        let (events, notices) = engine(Duration::ZERO);
+        let reader = listener(aws.account(REGION), engines(events, Fence::default()));
+        let task = tokio::spawn(reader.listen());
+        let queue = sqs.clone();
+        tokio::spawn(async move {
+            sleep(Duration::from_secs(listed_after)).await;
+            queue.lock().expect("no panic").instances.push(("i-new", "one"));
+        });
+        sleep(Duration::from_secs(seconds)).await;
+        task.abort();
+        let message = &sqs.lock().expect("no panic").messages[0];
+        assert_eq!((message.deleted, message.deliveries), (true, deliveries));
+        let heard = notices.lock().expect("no panic").len();
+        assert_eq!(heard, usize::from(listed_after < seconds), "{listed_after}");
+    }
+}
+
+/// A message is deleted only when the engine has handled it, and is not delivered meanwhile. If the
+/// engine never handles the message, SQS delivers it again.
+#[tokio::test(start_paused = true)]
+async fn message_is_deleted_when_the_engine_has_handled_it() {
+    for (handled_after, deleted, deliveries) in [(0, true, 1), (100, true, 1), (1000, false, 2)] {
+        let (sqs, aws) = aws(&[of_instance(SPOT, "i-1")]);
+        let (events, _) = engine(Duration::from_secs(handled_after));
+        let reader = listener(aws.account(REGION), engines(events, Fence::default()));
+        let task = tokio::spawn(reader.listen());
+        sleep(Duration::from_secs(handled_after / 2)).await;
+        assert!(!sqs.lock().expect("no panic").messages[0].deleted || handled_after == 0);
+        sleep(Duration::from_secs(handled_after / 2 + 1)).await;
+        task.abort();
+        let message = &sqs.lock().expect("no panic").messages[0];
+        let found = (message.deleted, message.deliveries.min(2));
+        assert_eq!(found, (deleted, deliveries), "{handled_after}");
+    }
+}
+
+/// Neither messages that no host takes, nor an engine that accepts no events, nor an expired
+/// receipt delay a notice.
+#[tokio::test(start_paused = true)]
+async fn other_messages_do_not_delay_a_notice() {
+    let mut messages = vec![of_instance(SPOT, "i-far"); 1200];
+    messages.insert(3, of_instance(SPOT, "i-full"));
+    let (sqs, aws) = aws(&messages);
+    {
+        let mut sqs = sqs.lock().expect("no panic");
+        sqs.instances.push(("i-full", "full"));
+        sqs.expires = Some(5);
+    }
+    let (events, notices) = engine(Duration::ZERO);
+    let (full, _inbox) = mpsc::channel(1);
+    full.send(Event::Timeout).await.expect("room for one");
+    let engines = engines(events, Fence::default());
+    let other = (full, Fence::default());
+    engines.lock().expect("no panic").insert("full".into(), other);
+    let task = tokio::spawn(listener(aws.account(REGION), engines).listen());
+    for _ in 0..5 {
+        sleep(Duration::from_secs(60)).await;
+        let sent = sqs.lock().expect("no panic").messages.len();
+        sqs.lock().expect("no panic").send(&of_instance(SPOT, "i-1"));
+        sleep(Duration::from_secs(10)).await;
+        let sqs = sqs.lock().expect("no panic");
+        assert!(sqs.messages[sent].deleted, "not handled within 10 s");
+    }
+    task.abort();
+    assert_eq!(notices.lock().expect("no panic").len(), 5);
+    let sqs = sqs.lock().expect("no panic");
+    let deliveries = sqs.messages.iter().filter(|it| !it.deleted).map(|it| it.deliveries);
+    // Thirty in ten minutes at most, after the prompt ones.
+    assert!(deliveries.max() < Some(40));
 }
 
 /// A queue that does not exist or is not accessible is polled with increasing delays, and read

@@ -55,7 +55,7 @@ run "managed_alone" {
       for own in jsondecode(output.policy).Statement : own.Condition["ForAllValues:StringNotEqualsIgnoreCase"]
       if own.Sid == "AllowScopedResourceTagging"
       ] == [{ "aws:TagKeys" = [
-        "outrigger.dev/claim", "outrigger.dev/cluster", "outrigger.dev/cluster-uid",
+        "outrigger.dev/batch", "outrigger.dev/claim", "outrigger.dev/cluster", "outrigger.dev/cluster-uid",
         "outrigger.dev/installation", "outrigger.dev/lease",
     ] }]
     error_message = "The claim, cluster and installation tags of an instance cannot be changed."
