@@ -105,7 +105,7 @@ pub struct LaunchTemplateConfig {
 /// repeated call must contain the same request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetRequest {
-    /// Client token: the id of the claim, or of the batch.
+    /// Client token. The launcher sets one for each call.
     pub token: String,
     /// Number of instances, at least one.
     pub count: u32,
@@ -135,13 +135,11 @@ impl FleetRequest {
     /// Returns whether one call may launch the instances of both requests: they differ at most in
     /// what belongs to their claims alone.
     pub fn is_equal_for_batch(&self, other: &Self) -> bool {
-        let shared = |tags: &Labels| {
-            let mut tags = tags.clone();
-            TAGS_OF_EACH_CLAIM.iter().for_each(|tag| drop(tags.remove(*tag)));
-            tags
-        };
-        let parts = |it: &Self| (it.target, it.strategy, it.context.clone(), shared(&it.tags));
-        parts(self) == parts(other)
+        let is_shared = |(key, _): &(&String, &String)| !TAGS_OF_EACH_CLAIM.contains(&key.as_str());
+        let [own, others] = [self, other].map(|it| it.tags.iter().filter(is_shared));
+        (self.target, self.strategy, &self.context)
+            == (other.target, other.strategy, &other.context)
+            && own.eq(others)
             && self.configs == other.configs
             && self.refused == other.refused
     }

@@ -140,8 +140,9 @@ pub(super) fn on_launch_failed(cx: &mut Context, id: &ClaimId, kind: FailureKind
         return;
     };
     let is_limited = matches!(kind, FailureKind::Throttled | FailureKind::Busy);
+    let was_sent = !is_limited && kind != FailureKind::Withdrawn;
     progress.unsure |= kind == FailureKind::Unknown;
-    if is_limited || kind == FailureKind::Withdrawn {
+    if !was_sent {
         progress.retry.record_rate_limit(now, &mut cx.rng);
     } else {
         progress.retry.record_failure(now, &mut cx.rng);
@@ -149,7 +150,7 @@ pub(super) fn on_launch_failed(cx: &mut Context, id: &ClaimId, kind: FailureKind
     let spent = !progress.unsure && kind != FailureKind::Withdrawn;
     if let Some(claim) = cx.state.ledger.claims.get_mut(id)
         && !progress.unsure
-        && (is_limited || kind == FailureKind::Withdrawn)
+        && !was_sent
     {
         claim.since = now;
     }

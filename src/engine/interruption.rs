@@ -308,7 +308,8 @@ fn is_handled(cx: &Context, instance: &InstanceId, notice: &PendingInterruption)
     };
     let node = cx.state.node_of(claim);
     // The next leader resumes the disruption. It would cancel one for another reason.
-    let is_closed = node.map_or(cx.is_ready(), deadline::resumes);
+    let is_closed =
+        node.map_or(cx.is_ready(), |node| deadline::unfinished_disruption(node).is_some());
     let ignored =
         notice.what == Interruption::Rebalance && rebalance_policy(cx) == Rebalance::Ignore;
     notice.heeded && (ignored || (claim.leaving.is_some() && is_closed))

@@ -36,6 +36,7 @@ const RECOVERED: Duration = Duration::from_mins(5);
 /// The rate grows only if a call has waited for its token within this time. Otherwise nothing is
 /// known of a higher rate.
 const SATURATED: Duration = Duration::from_secs(10);
+
 /// The bounds of a rate that is learned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdaptiveRate {
@@ -64,7 +65,7 @@ pub(crate) struct Limiter {
     adaptive: Option<AdaptiveRate>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Bucket {
     /// Tokens per second.
     rate: f64,
@@ -103,20 +104,7 @@ impl Limiter {
     /// Creates a limiter with an average rate per second and a burst.
     pub(crate) fn new(qps: u32, burst: u32) -> Self {
         let (rate, burst) = (f64::from(qps.max(1)), f64::from(burst.max(1)));
-        let bucket = Bucket {
-            rate,
-            first_rate: rate,
-            burst,
-            tokens: burst,
-            at: None,
-            waiting: 0,
-            saturated_at: None,
-            ceiling: 0.0,
-            changed_at: None,
-            cut_at: None,
-            calls: 0,
-            probes: 0,
-        };
+        let bucket = Bucket { rate, first_rate: rate, burst, tokens: burst, ..Bucket::default() };
         Self { bucket: Arc::new(Mutex::new(bucket)), turn: Arc::default(), adaptive: None }
     }
 

@@ -454,13 +454,13 @@ impl NodeClaims {
     /// yet: the response determines which claim gets the instance. Until then the launches count
     /// towards limits, and their pods have places.
     fn awaits_response(&self, record: &ClaimRecord, instance: &Instance, now: Timestamp) -> bool {
-        let hashes = |it: &ClaimRecord| (it.pool_hash.clone(), it.node_class_hash.clone());
         !instance.tags.contains_key(TAG_CLAIM)
             && now.duration_since(instance.launched) < RESPONSE_MAX
             && self.claims.values().any(|claim| {
                 claim.phase == ClaimPhase::Launching
                     && claim.record.pool == record.pool
-                    && hashes(&claim.record) == hashes(record)
+                    && claim.record.pool_hash == record.pool_hash
+                    && claim.record.node_class_hash == record.node_class_hash
             })
     }
 

@@ -187,11 +187,6 @@ pub(crate) fn deadline_annotation(at: Timestamp) -> (String, Option<String>) {
     (TERMINATION_AT.to_owned(), Some(whole.to_string()))
 }
 
-/// Returns whether another leader resumes the disruption of a node.
-pub(crate) fn resumes(node: &Node) -> bool {
-    unfinished_disruption(node).is_some()
-}
-
 /// Returns the disruption reason of a node if its disruption must be resumed after a restart. The
 /// provider does not repeat an interruption notice.
 pub(crate) fn unfinished_disruption(node: &Node) -> Option<Reason> {

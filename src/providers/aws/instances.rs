@@ -30,6 +30,9 @@ const SHARED: Duration = Duration::from_secs(20);
 /// within seconds. Notices about foreign instances may be frequent.
 const FRESH: Duration = Duration::from_secs(10);
 
+/// EC2 lists each launched instance within this time.
+pub(crate) const LISTED_WITHIN: Duration = Duration::from_mins(1);
+
 /// Delays before reads of a just launched instance. EC2 shows most instances immediately, and all
 /// within seconds. One read serves all concurrent launches.
 const NAME_WAITS: [Duration; 6] = [

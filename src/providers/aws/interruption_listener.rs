@@ -34,7 +34,7 @@ use crate::outbound::fence::{self, Fence};
 use crate::provider::NoticeReceipt;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
-use crate::providers::aws::instances::Lister;
+use crate::providers::aws::instances::{LISTED_WITHIN, Lister};
 use crate::providers::aws::sqs;
 use crate::telemetry::metric_definitions::NOTICES;
 
@@ -58,9 +58,6 @@ const CALLS_MAX: usize = 32;
 const PROMPT_DELIVERIES: u32 = 10;
 /// Maximum time until a returned message is delivered again.
 const RETURN_MAX: Duration = Duration::from_secs(30);
-/// EC2 lists each launched instance within this time. Before, an instance without our tags may be
-/// ours.
-const LISTED_WITHIN: Duration = Duration::from_mins(1);
 /// Delay before a message about an unlisted instance is delivered for the second time. Most
 /// instances are listed by then, and the listing of the first time is no longer used.
 const UNLISTED_RETURN: Duration = Duration::from_secs(12);

@@ -32,7 +32,7 @@ use crate::outbound::fence::{self, Fence, NotLeader};
 use crate::provider::{CommandResult, FailureKind, Launch};
 use crate::providers::aws::create_fleet::{self, FleetLaunch};
 use crate::providers::aws::error::AwsError;
-use crate::providers::aws::instances;
+use crate::providers::aws::instances::{self, LISTED_WITHIN};
 use crate::providers::aws::region_task::RegionState;
 
 /// How long the provider remembers a launch. The engine does not repeat a launch after this time
@@ -50,8 +50,6 @@ const BATCH_MAX: usize = 100;
 const ANSWER: Duration = Duration::from_secs(80);
 /// Interval of lookups after a lost response.
 const LOOKUP: Duration = Duration::from_secs(5);
-/// EC2 lists each instance within this time after the call. A lookup after this time is final.
-const LISTED_WITHIN: Duration = Duration::from_mins(1);
 /// Maximum time during which lookups are tried, if they fail.
 const LOOKUPS_MAX: Duration = Duration::from_mins(15);
 
@@ -64,14 +62,18 @@ struct RequestedLaunch {
 
 /// The state of a launch.
 #[derive(Clone)]
-enum LaunchRecord {
+pub(crate) enum LaunchRecord {
     /// The launch is part of a batch.
-    Batched(watch::Receiver<BatchPhase>),
+    Batched(RequestedBatch),
     /// The launch has created this instance.
     Made(Box<Instance>),
     /// The launch has created no instance, although its response was lost.
     Refused,
 }
+
+/// The batch of a launch.
+#[derive(Clone)]
+pub(crate) struct RequestedBatch(watch::Receiver<BatchPhase>);
 
 /// The phase of a batch.
 #[derive(Clone, Debug)]
@@ -126,19 +128,6 @@ pub(crate) struct Launcher {
     launches: Mutex<Launches>,
 }
 
-/// What is known of a launch that was requested before.
-pub(crate) enum KnownLaunch {
-    /// It is part of a batch.
-    Batched(RequestedBatch),
-    /// It has created this instance.
-    Made(Instance),
-    /// It has created no instance, although its response was lost.
-    Refused,
-}
-
-/// The batch of a launch.
-pub(crate) struct RequestedBatch(watch::Receiver<BatchPhase>);
-
 impl Launcher {
     pub(crate) fn new(cluster: Arc<Cluster>, shared: Arc<RegionState>, early: bool) -> Self {
         Self {
@@ -158,11 +147,12 @@ impl Launcher {
         self.launches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what is known of a launch. Fails if its claim was used for a different launch.
+    /// Returns the state of a launch that was requested before. Fails if its claim was used for a
+    /// different launch.
     pub(crate) fn known_launch(
         &self,
         launch: &Launch,
-    ) -> Result<Option<KnownLaunch>, Box<CommandResult>> {
+    ) -> Result<Option<LaunchRecord>, Box<CommandResult>> {
         let mut launches = self.launches();
         let now = clock::monotonic_now();
         launches.by_claim.retain(|_, it| now.duration_since(it.requested_at) < REPEATS);
@@ -171,11 +161,7 @@ impl Launcher {
                 let why = "the client token was used for a different launch";
                 Err(Box::new(invalid_result(why)))
             }
-            requested => Ok(requested.map(|requested| match requested.state.clone() {
-                LaunchRecord::Made(instance) => KnownLaunch::Made(*instance),
-                LaunchRecord::Refused => KnownLaunch::Refused,
-                LaunchRecord::Batched(phase) => KnownLaunch::Batched(RequestedBatch(phase)),
-            })),
+            requested => Ok(requested.map(|requested| requested.state.clone())),
         }
     }
 
@@ -193,12 +179,12 @@ impl Launcher {
         };
         let mut launches = self.launches();
         let claim = launch.claim.id.clone();
-        if let Some(RequestedLaunch { state: LaunchRecord::Batched(phase), .. }) =
+        if let Some(RequestedLaunch { state: LaunchRecord::Batched(batch), .. }) =
             launches.by_claim.get(&claim)
         {
             // A concurrent command of the same claim was faster.
             self.release_addresses(&request, None);
-            return Ok(RequestedBatch(phase.clone()));
+            return Ok(batch.clone());
         }
         let node_class = launch.claim.node_class.clone();
         let member = Member { claim: claim.clone(), node_class, request };
@@ -229,10 +215,10 @@ impl Launcher {
                 phase
             }
         };
-        let requested_at = clock::monotonic_now();
-        let state = LaunchRecord::Batched(phase.clone());
+        let (requested_at, batch) = (clock::monotonic_now(), RequestedBatch(phase));
+        let state = LaunchRecord::Batched(batch.clone());
         launches.by_claim.insert(claim, RequestedLaunch { requested_at, launch, state });
-        Ok(RequestedBatch(phase))
+        Ok(batch)
     }
 
     /// Waits for the result of a launch. The first command returns that the response was lost. A
@@ -360,6 +346,7 @@ impl Launcher {
         let value = request.tags.get(tag)?;
         while began.elapsed() < LOOKUPS_MAX {
             sleep(LOOKUP).await;
+            // By then EC2 lists every instance that the call has launched.
             let is_final = ended.elapsed() >= LISTED_WITHIN;
             let account = &self.shared.account;
             let Ok(listed) = instances::instances_with_tag(account, tag, value).await else {

@@ -24,7 +24,7 @@ use crate::providers::aws::error::AwsError;
 use crate::providers::aws::instances;
 use crate::providers::aws::join_secrets::JoinSecrets;
 use crate::providers::aws::launchable_class::retry_result;
-use crate::providers::aws::launcher::{KnownLaunch, Launcher, invalid_result};
+use crate::providers::aws::launcher::{LaunchRecord, Launcher, invalid_result};
 use crate::providers::aws::region::RegionHandle;
 use crate::providers::aws::region_task::{ClusterView, RegionCluster};
 use crate::providers::interface::{Provider, unsupported_result};
@@ -70,9 +70,11 @@ impl Ec2 {
         let claim = launch.claim.id.clone();
         let (batch, is_repeat) = match self.launcher.known_launch(&launch) {
             Err(answer) => return *answer,
-            Ok(Some(KnownLaunch::Made(instance))) => return self.completed_launch(instance).await,
-            Ok(Some(KnownLaunch::Refused)) => return CommandResult::LaunchRefused(Vec::new()),
-            Ok(Some(KnownLaunch::Batched(batch))) => (batch, true),
+            Ok(Some(LaunchRecord::Made(instance))) => {
+                return self.completed_launch(*instance).await;
+            }
+            Ok(Some(LaunchRecord::Refused)) => return CommandResult::LaunchRefused(Vec::new()),
+            Ok(Some(LaunchRecord::Batched(batch))) => (batch, true),
             Ok(None) => match self.build_request(&launch).await {
                 Ok(request) => match self.launcher.join_batch(launch, request) {
                     Ok(batch) => (batch, false),

@@ -131,9 +131,8 @@ async fn terminate_batch(account: &AwsClients, batch: Vec<WaitingEnd>) {
 
 async fn terminate_single(account: &AwsClients, waiting: &WaitingEnd) -> Ended {
     // A termination whose time is over takes no token, and others need not wait for it.
-    let late = || AwsError::not_sent("TerminateInstances", NotLeader::Late);
     if !fence::are_open(&waiting.fences) {
-        return Err(late());
+        return Err(AwsError::not_sent("TerminateInstances", NotLeader::Late));
     }
     account.buckets.terminate.wait_for_token().await;
     let id = &waiting.instance;

@@ -11,7 +11,7 @@ use outrigger::model::cluster::{InterruptionQueue as Queue, ManagementMode, Reba
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::ClaimId;
 use outrigger::model::instance::{CapacityType, InstanceState, OfferingKey};
-use outrigger::model::labels::{INSTANCE_TYPE, OF_RESERVATIONS, ZONE};
+use outrigger::model::labels::{DISRUPTION_REASON, INSTANCE_TYPE, OF_RESERVATIONS, ZONE};
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::requirement::Requirement;
@@ -144,10 +144,9 @@ fn notice_is_not_acknowledged_by_the_taint_of_another_disruption() {
     let notice = Event::Interrupted("i-0".into(), Interruption::Spot, at, Some(receipt.clone()));
     stage.event(notice);
     stage.run(3, &["launch", "evict"]);
-    let resumed = outrigger::model::labels::DISRUPTION_REASON;
-    let reason = stage.only_node().annotations.get(resumed).cloned();
-    let is_interrupted = reason.as_deref() == Some(Reason::Interrupted.as_str());
-    assert_eq!(receipt.is_acknowledged(), is_interrupted, "{reason:?}");
+    let reason = stage.only_node().annotations[DISRUPTION_REASON].as_str();
+    assert_eq!(reason, Reason::Expired.as_str());
+    assert!(!receipt.is_acknowledged());
 }
 
 /// A quick drain terminates the instance five seconds after the taint; the batch window may take

@@ -20,7 +20,7 @@ use crate::model::instance::Instance;
 use crate::model::labels::Labels;
 use crate::outbound::fence;
 use crate::provider::{CommandResult, FailureKind, Launch};
-use crate::providers::aws::launcher::{KnownLaunch, Launcher};
+use crate::providers::aws::launcher::{LaunchRecord, Launcher};
 use crate::providers::aws::region_task::RegionState;
 
 /// A call that EC2 has received.
@@ -166,13 +166,13 @@ impl Stage {
             let launcher = &self.launcher;
             let (batch, is_repeat) = match launcher.known_launch(&launch).expect("no other launch")
             {
-                Some(KnownLaunch::Made(instance)) => {
-                    return (attempt, CommandResult::Launched(instance));
+                Some(LaunchRecord::Made(instance)) => {
+                    return (attempt, CommandResult::Launched(*instance));
                 }
-                Some(KnownLaunch::Refused) => {
+                Some(LaunchRecord::Refused) => {
                     return (attempt, CommandResult::LaunchRefused(Vec::new()));
                 }
-                Some(KnownLaunch::Batched(batch)) => (batch, true),
+                Some(LaunchRecord::Batched(batch)) => (batch, true),
                 None => {
                     let batch = launcher.join_batch(launch.clone(), request.clone());
                     (batch.expect("it is fenced"), false)
