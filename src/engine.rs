@@ -64,6 +64,8 @@ mod buffer_status;
 mod replacement_pods;
 // Requests to the fleet, and reports of usage.
 mod fleet_sync;
+// Instances that end before their nodes have registered.
+mod early_ends;
 // Drains: taint, evict, verify, terminate.
 mod drain;
 // Safeguards: cluster health, approval of large changes.
@@ -234,9 +236,8 @@ impl Engine {
             Event::ClockSkewed(skew) => {
                 self.cx.sync.clock_skew = skew;
                 if skew.is_some() {
-                    self.cx
-                        .outbox
-                        .cancel_queued("the clocks differ", |command| !command.is_read_only());
+                    let outbox = &mut self.cx.outbox;
+                    outbox.cancel_queued("the clocks differ", |command| !command.is_read_only());
                 }
             }
         }

@@ -74,7 +74,6 @@ use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::watched_object::WatchedObject;
 use crate::state::candidates::{PendingApproval, RecentActions};
 use crate::state::node_claims::NodeClaims;
-use crate::state::nominations::is_nomination_over;
 use crate::state::object_cache::ObjectCache;
 use crate::state::sweeps::Sweeps;
 use crate::state::unavailable_offerings::UnavailableOfferings;
@@ -257,8 +256,8 @@ impl State {
         self.objects.forget_gone_nodes();
         // Reschedulable pods are bound once all pods of their node are scheduled.
         let claims = self.ledger.claims.values();
-        let expired =
-            claims.filter(|claim| !claim.pods.is_empty() && is_nomination_over(claim, now));
+        let expired = claims
+            .filter(|claim| !claim.pods.is_empty() && self.is_node_nomination_over(claim, now));
         let expired: Vec<(ClaimId, BTreeSet<PodKey>)> = expired
             .map(|claim| {
                 let pods = claim.pods.iter().filter(|key| {

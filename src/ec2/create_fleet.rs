@@ -28,6 +28,10 @@ use crate::provider::{CommandResult, FailureKind, Launch, OfferingRefusal, Refus
 /// Maximum number of templates in one request. Source: EC2 API reference, CreateFleet.
 pub const TEMPLATES_MAX: usize = 50;
 
+/// Maximum number of alternatives in one request. EC2 refuses larger bodies: in the field, requests
+/// with 100 types in three zones failed. Source: karpenter-provider-aws, issue 5776.
+pub const OVERRIDES_MAX: usize = 300;
+
 /// Maximum length of a client token.
 pub const TOKEN_MAX: usize = 64;
 
@@ -153,6 +157,37 @@ impl FleetRequest {
         request
     }
 
+    /// Returns the request with at most `max` alternatives, and at least one. The cheapest one of
+    /// each type has precedence over further zones, because the pool may require a variety of
+    /// types. Within both, those that EC2 tries earlier have precedence. `None` if the request has
+    /// no more alternatives.
+    pub fn with_fewer_overrides(&self, max: usize) -> Option<Self> {
+        let all = self.configs.iter().enumerate().flat_map(|(config, it)| {
+            let overrides = it.overrides.iter().enumerate();
+            overrides.map(move |(index, it)| (it.priority, config, index, it))
+        });
+        let mut all: Vec<_> = all.collect();
+        if all.len() <= max.max(1) {
+            return None;
+        }
+        all.sort_by(|one, other| {
+            one.0.total_cmp(&other.0).then((one.1, one.2).cmp(&(other.1, other.2)))
+        });
+        let mut types = BTreeSet::new();
+        let (first, further): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(.., it)| types.insert(it.offering.instance_type.clone()));
+        let kept = first.into_iter().chain(further).take(max.max(1));
+        let kept: BTreeSet<(usize, usize)> =
+            kept.map(|(_, config, index, _)| (config, index)).collect();
+        let mut request = self.clone();
+        for (config, it) in request.configs.iter_mut().enumerate() {
+            let mut indexes = 0..;
+            it.overrides.retain(|_| indexes.next().is_some_and(|at| kept.contains(&(config, at))));
+        }
+        request.configs.retain(|config| !config.overrides.is_empty());
+        Some(request)
+    }
+
     /// Returns the alternative of a type in a zone.
     pub fn override_for(&self, instance_type: &str, zone: &str) -> Option<&Override> {
         self.overrides().find(|candidate| {
@@ -261,7 +296,7 @@ impl<'a> FleetRequestInput<'a> {
             .template_configs(&wanted, render)
             .map_err(|error| invalid_launch(error.to_string()))?;
         let taken = reserve_addresses(&wanted, self.resolved, subnets);
-        Ok(FleetRequest {
+        let request = FleetRequest {
             token: self.launch.claim.id.to_string(),
             count: 1,
             target,
@@ -272,7 +307,8 @@ impl<'a> FleetRequestInput<'a> {
             tags: self.launch.tags.clone(),
             refused,
             taken,
-        })
+        };
+        Ok(request.with_fewer_overrides(OVERRIDES_MAX).unwrap_or(request))
     }
 
     /// Returns whether a type is bare metal or has devices.

@@ -34,6 +34,9 @@ pub enum ErrorClass {
     ProfileUnknown,
     /// User data exceeds the limit of EC2.
     UserDataTooLarge,
+    /// The body of the request exceeds the limit of EC2. A request with fewer alternatives may
+    /// succeed.
+    RequestTooLarge,
     /// AWS had an internal error, or did not answer.
     Fault,
     /// The request is invalid.
@@ -52,6 +55,12 @@ pub struct AwsFailure {
 }
 
 impl AwsFailure {
+    /// Returns whether an error about an offering concerns only this offering: the request is wrong
+    /// for it, such as its architecture or boot mode, and may be right for others.
+    fn refuses_one_offering(&self) -> bool {
+        matches!(self.sort, ErrorClass::Invalid | ErrorClass::NotFound)
+    }
+
     /// Converts the error to a failure kind.
     pub fn failure_kind(&self) -> FailureKind {
         match self.sort {
@@ -60,9 +69,10 @@ impl AwsFailure {
             ErrorClass::NotFound => FailureKind::Gone,
             ErrorClass::TemplateGone | ErrorClass::ProfileUnknown => FailureKind::Conflict,
             ErrorClass::TokenReused | ErrorClass::Fault => FailureKind::Unknown,
-            ErrorClass::DryRun | ErrorClass::UserDataTooLarge | ErrorClass::Invalid => {
-                FailureKind::Invalid
-            }
+            ErrorClass::DryRun
+            | ErrorClass::UserDataTooLarge
+            | ErrorClass::RequestTooLarge
+            | ErrorClass::Invalid => FailureKind::Invalid,
         }
     }
 
@@ -161,6 +171,9 @@ fn error_class(code: &str, message: &str, status: Option<u16>) -> ErrorClass {
         "InvalidUserData.Malformed" if message.contains("User data is limited to") => {
             ErrorClass::UserDataTooLarge
         }
+        "InvalidInput" if message.contains("too large") => ErrorClass::RequestTooLarge,
+        "RequestEntityTooLarge" => ErrorClass::RequestTooLarge,
+        _ if status == Some(413) => ErrorClass::RequestTooLarge,
         _ if THROTTLED.contains(&code) || status == Some(429) => ErrorClass::Throttled,
         _ if DENIED.contains(&code) || code.starts_with("AuthFailure.") => ErrorClass::Denied,
         _ if NOT_FOUND.contains(&code) => ErrorClass::NotFound,
@@ -284,6 +297,13 @@ pub struct FleetError {
     pub subnet: Option<String>,
 }
 
+impl FleetError {
+    /// Returns whether the error applies to an instance type or a zone.
+    fn names_offering(&self) -> bool {
+        self.instance_type.is_some() || self.zone.is_some()
+    }
+}
+
 /// Outcome of a CreateFleet call, except the instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetOutcome {
@@ -295,6 +315,8 @@ pub struct FleetOutcome {
     pub spot_denied: bool,
     /// True if EC2 throttled the call. No offering is then treated as refused.
     pub throttled: bool,
+    /// True if EC2 reported a launch template as missing.
+    pub template_gone: bool,
     /// Unknown errors and exhausted quotas, for the log.
     pub notes: Vec<String>,
     /// Why nothing was launched, if the reason is not missing capacity.
@@ -321,9 +343,11 @@ fn refusal_kind(code: &str, message: &str, in_group: bool) -> Option<RefusalKind
             RefusalKind::LimitExceeded
         }
         "ReservationCapacityExceeded" => RefusalKind::ReservationExceeded,
-        "Unsupported" | "UnsupportedOperation" | "InvalidAvailabilityZone" => {
-            RefusalKind::Unsupported
-        }
+        // EC2 uses the last one if a type does not exist in a zone.
+        "Unsupported"
+        | "UnsupportedOperation"
+        | "InvalidAvailabilityZone"
+        | "InvalidFleetConfiguration" => RefusalKind::Unsupported,
         "InsufficientFreeAddressesInSubnet" => RefusalKind::NoAddress,
         SPOT_ROLE => RefusalKind::SpotDenied,
         _ => return None,
@@ -357,12 +381,19 @@ impl FleetOutcome {
         all: &mut BTreeMap<OfferingKey, RefusalKind>,
     ) {
         let code = error.code.as_str();
-        let Some(kind) = refusal_kind(code, &error.message, in_group) else {
-            let failure = classify_error("ec2:CreateFleet", code, &error.message, None);
-            self.throttled |= failure.sort == ErrorClass::Throttled;
-            self.add_note(failure.text.clone());
-            self.failure.get_or_insert(failure);
-            return;
+        let kind = match refusal_kind(code, &error.message, in_group) {
+            Some(kind) => kind,
+            None => {
+                let failure = classify_error("ec2:CreateFleet", code, &error.message, None);
+                self.throttled |= failure.sort == ErrorClass::Throttled;
+                self.template_gone |= failure.sort == ErrorClass::TemplateGone;
+                self.add_note(failure.text.clone());
+                if !error.names_offering() || !failure.refuses_one_offering() {
+                    self.failure.get_or_insert(failure);
+                    return;
+                }
+                RefusalKind::Unsupported
+            }
         };
         match kind {
             RefusalKind::NoAddress => self.exhausted.extend(error.subnet.clone()),

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use crate::engine::backoff::Backoff;
 use crate::engine::claims;
 use crate::engine::command::{Command, CommandId};
 use crate::engine::context::Context;
@@ -146,6 +147,7 @@ pub(super) fn on_launch_failed(cx: &mut Context, id: &ClaimId, kind: FailureKind
         progress.retry.record_rate_limit(now, &mut cx.rng);
     } else {
         progress.retry.record_failure(now, &mut cx.rng);
+        remember_launch_retry(cx, id, progress.retry);
     }
     let spent = !progress.unsure && kind != FailureKind::Withdrawn;
     if let Some(claim) = cx.state.ledger.claims.get_mut(id)
@@ -183,6 +185,26 @@ pub(super) fn on_launch_failed(cx: &mut Context, id: &ClaimId, kind: FailureKind
     cx.progress.insert(next.clone(), progress);
     let (claim, next) = (id.clone(), Some(next));
     cx.outbox.push_report(Report::ClaimRenewed { claim, next });
+}
+
+/// Records a refused launch. Its pods are planned again, and the launch of their next claim waits.
+pub(super) fn on_launch_refused(cx: &mut Context, id: &ClaimId, now: Timestamp) {
+    let mut retry = cx.progress_of(id).retry;
+    retry.record_failure(now, &mut cx.rng);
+    remember_launch_retry(cx, id, retry);
+}
+
+fn remember_launch_retry(cx: &mut Context, id: &ClaimId, retry: Backoff) {
+    if let Some(claim) = cx.state.ledger.claims.get(id) {
+        cx.launch_retries.extend(claim.pods.iter().map(|pod| (pod.clone(), retry)));
+    }
+}
+
+/// Returns the wait of a launch whose pods have failed launches behind them. The launch of any
+/// other pod does not wait.
+pub(super) fn launch_retry(cx: &Context, pods: &[PodKey]) -> Backoff {
+    let retries = pods.iter().map(|pod| cx.launch_retries.get(pod).copied().unwrap_or_default());
+    retries.min_by_key(Backoff::next_attempt).unwrap_or_default()
 }
 
 /// Cancels the matching queued steps, evictions and bindings of claims. Each cancelled command

@@ -259,6 +259,7 @@ fn on_launch_refused(
     fleet_sync::on_offerings_refused(cx, class.as_ref(), &refusals, now);
     let claim = id.clone();
     cx.outbox.push_report(Report::ClaimRefused { claim, refusals });
+    claim_steps::on_launch_refused(cx, id, now);
     claims::forget_claim(cx, id);
 }
 
@@ -298,6 +299,9 @@ fn on_launched(
     let offering = instance.offering.clone();
     let instance_id = instance.id.clone();
     record_launched_offerings(cx, id, &offering);
+    if let Some(claim) = cx.state.ledger.claims.get(id) {
+        cx.launch_retries.retain(|pod, _| !claim.pods.contains(pod));
+    }
     let id = &claims::join_launched_instance(cx, consolidation, id, instance, now);
     cx.state.recent.launched = Some(now);
     cx.outbox.push_report(Report::ClaimLaunched {

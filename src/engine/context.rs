@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::engine::backoff::Backoff;
 use crate::engine::batcher::PodBatcher;
 use crate::engine::command::{Command, CommandId, CommandLane, IssuedCommand};
 use crate::engine::in_flight::{ANSWER_MAX, ClaimProgress, CommandPurpose, InFlightCommand};
@@ -19,7 +20,7 @@ use crate::engine::sweep_result::SweepRun;
 use crate::engine::sync_state::{SyncPhase, SyncState};
 use crate::engine::wave_queue::Waves;
 use crate::model::cluster::ManagementMode;
-use crate::model::id::ClaimId;
+use crate::model::id::{ClaimId, PodKey};
 use crate::model::sweep::SweepKind;
 use crate::provider::FailureKind;
 use crate::state::State;
@@ -58,6 +59,8 @@ pub(super) struct Context {
     pub(super) safeguards: Safeguards,
     /// Results of requested sweeps.
     pub(super) sweep_runs: BTreeMap<SweepKind, SweepRun>,
+    /// Retries of the launches for pods, which continue with the next claim of a pod.
+    pub(super) launch_retries: BTreeMap<PodKey, Backoff>,
     /// True if anything has happened since the last full pass.
     pub(super) changed: bool,
 }
@@ -77,6 +80,7 @@ impl Context {
             static_schedule: StaticSchedule::default(),
             safeguards: Safeguards::default(),
             sweep_runs: BTreeMap::new(),
+            launch_retries: BTreeMap::new(),
             changed: true,
         }
     }

@@ -14,6 +14,7 @@ use crate::engine::controllers::{Consolidation, Interruptions, Nominations};
 use crate::engine::drain;
 use crate::engine::drain::deadline;
 use crate::engine::early_binding::EarlyBinding;
+use crate::engine::early_ends;
 use crate::engine::fleet_sync::FleetSync;
 use crate::engine::in_flight::ClaimStep;
 use crate::engine::offering_probe;
@@ -139,8 +140,12 @@ fn may_advance(
     let Some(claim) = cx.claim(id) else {
         return false;
     };
-    let reason = claim.leaving.unwrap_or(Reason::Orphaned);
-    if has_instance_ended(cx, claim) && claim.phase != ClaimPhase::Terminating {
+    if !has_instance_ended(cx, claim) {
+        return true;
+    }
+    early_ends::on_instance_ended(cx, id, now);
+    if let Some(claim) = cx.claim(id).filter(|claim| claim.phase != ClaimPhase::Terminating) {
+        let reason = claim.leaving.unwrap_or(Reason::Orphaned);
         claim_steps::terminate_undrained(cx, interruptions, id, reason, now);
     }
     true

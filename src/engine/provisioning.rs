@@ -9,6 +9,7 @@ use crate::disruption::expiry;
 use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::engine::batcher::Closes;
 use crate::engine::buffer_status::BufferStatuses;
+use crate::engine::claim_steps;
 use crate::engine::claims;
 use crate::engine::context::Context;
 use crate::engine::controllers::{Consolidation, Interruptions};
@@ -31,7 +32,6 @@ use crate::plan::{self, Plan, PlannedTermination};
 use crate::scheduling::{NewNodeClaim, PoolRejection, UnschedulablePod};
 use crate::state::disruption_blockers::InvalidInput;
 use crate::state::node_claims::NodeClaim;
-use crate::state::nominations::NOMINATED;
 use crate::state::snapshot::NodeRef;
 use crate::state::sweeps::DueSweeps;
 
@@ -124,7 +124,7 @@ impl Provisioning {
         reason: &'static str,
         now: Timestamp,
     ) {
-        let until = now.checked_add(NOMINATED).unwrap_or(now);
+        let until = now.checked_add(cx.state.node_nomination()).unwrap_or(now);
         // Places in earlier plans are no longer valid.
         let planned = plan.scheduled_pods();
         let claims = cx.state.ledger.claims.values_mut();
@@ -142,6 +142,8 @@ impl Provisioning {
                 }
             }
         }
+        let pods = &cx.state.objects.pods;
+        cx.launch_retries.retain(|pod, _| pods.contains_key(pod));
         let command_id = claims::new_random_id(cx);
         for launch in plan.launches {
             self.plan_claim(cx, launch, reason, &command_id, now);
@@ -198,6 +200,7 @@ impl Provisioning {
         let offerings = launch.offerings.into_iter();
         claim.offerings = offerings.map(|(offering, _)| offering).collect();
         claim.labels = launch.labels;
+        cx.progress_of(&claim.record.id).retry = claim_steps::launch_retry(cx, &launch.pods);
         claim.pods = launch.pods.into_iter().collect();
         cx.state.ledger.insert(claim);
     }

@@ -28,6 +28,9 @@ const WAIT: SignedDuration = SignedDuration::from_mins(2);
 const WAIT_MAX: SignedDuration = SignedDuration::from_hours(1);
 /// The engine forgets a wait this long after its end, if no launch has used it.
 const MEMORY: SignedDuration = SignedDuration::from_hours(1);
+/// Number of consecutive instances of a pool in a zone that the provider may end without a delay of
+/// further launches.
+const FAILURES_OF_PROVIDER: u32 = 4;
 
 impl Wait {
     fn new_without_wait(now: Timestamp) -> Self {
@@ -66,7 +69,24 @@ impl Context {
     }
 }
 
-/// Handles the failure of a node to register in time.
+/// Handles the end of an instance by the provider before its node has registered. Only after
+/// several failures of a pool in a zone are launches delayed: before, other offerings are tried.
+pub(super) fn on_ended_by_provider(cx: &mut Context, id: &ClaimId, now: Timestamp) {
+    let Some((pool, zone, claim)) = cx.pool_and_zone_of(id) else {
+        return;
+    };
+    let launched = claim.record.created;
+    let ended = &mut cx.safeguards.registration_backoff.ended;
+    let wait = ended.entry((pool, zone)).or_insert_with(|| Wait::new_without_wait(now));
+    wait.record_failure(launched, FAILURES_OF_PROVIDER, WAIT, now);
+    if wait.failures > FAILURES_OF_PROVIDER {
+        on_not_registered(cx, id, now);
+    } else {
+        cx.progress_of(id).unregistered = true;
+    }
+}
+
+/// Handles the failure of a node to register, in time or before the end of its instance.
 pub(super) fn on_not_registered(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     let progress = cx.progress.entry(id.clone()).or_default();
     if std::mem::replace(&mut progress.unregistered, true) || !cx.is_managing() {
@@ -123,6 +143,7 @@ pub(super) fn on_registered(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     };
     let launched = claim.record.created;
     let known = &mut cx.safeguards.registration_backoff;
+    known.ended.remove(&(pool.clone(), zone.clone()));
     let youngest = known.registered.entry((pool.clone(), zone.clone()));
     let youngest = youngest.or_insert(launched);
     *youngest = (*youngest).max(launched);
@@ -214,8 +235,9 @@ fn forget_waits(cx: &mut Context, now: Timestamp) {
         end_launch_backoff(cx, pool, zone, now);
     }
     let cluster = &cx.state.cluster;
-    let registered = &mut cx.safeguards.registration_backoff.registered;
-    registered.retain(|(pool, _), _| cluster.pool(pool.as_str()).is_some());
+    let known = &mut cx.safeguards.registration_backoff;
+    known.registered.retain(|(pool, _), _| cluster.pool(pool.as_str()).is_some());
+    known.ended.retain(|(pool, _), _| cluster.pool(pool.as_str()).is_some());
 }
 
 /// Returns when the registration of a test node in a zone of the pool, except these zones,

@@ -63,6 +63,21 @@ pub enum Report {
         /// Time of the next test launch.
         until: Timestamp,
     },
+    /// An instance has ended before its node has registered, and Outrigger has not requested it.
+    EndedEarly {
+        /// The claim.
+        claim: ClaimId,
+        /// Its pool.
+        pool: PoolName,
+        /// The instance.
+        instance: InstanceId,
+        /// Its offering.
+        offering: OfferingKey,
+        /// Why, as the provider says.
+        why: String,
+        /// Pods that were planned for it.
+        pods: Vec<PodKey>,
+    },
     /// Launches of a pool in a zone no longer wait for a test launch.
     Registers {
         /// The pool.

@@ -65,6 +65,9 @@ pub(super) struct RegistrationBackoff {
     pub(super) failing: BTreeMap<PoolName, Failing>,
     /// Launch time of the youngest registered node, by pool and zone.
     pub(super) registered: BTreeMap<(PoolName, Zone), Timestamp>,
+    /// Instances that the provider has ended before their nodes registered, by pool and zone, since
+    /// a node registered there.
+    pub(super) ended: BTreeMap<(PoolName, Zone), Wait>,
 }
 
 /// A pool whose nodes do not register.

@@ -1,6 +1,7 @@
 //! Instance types with their offerings, and instances as the provider lists them.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -231,6 +232,42 @@ pub struct InstanceFacts {
     pub reservation: Option<ReservationId>,
     /// Number of its elastic fabric adapters.
     pub adapters: Option<u32>,
+    /// Why it has stopped or ended. `None` while it runs.
+    pub state_reason: Option<StateReason>,
+}
+
+/// Why EC2 has stopped or ended an instance: EC2's `StateReason`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StateReason {
+    /// Code, such as `Server.InsufficientInstanceCapacity`.
+    pub code: String,
+    /// Message, bounded.
+    pub message: String,
+}
+
+impl StateReason {
+    /// Returns whether the cause is on the side of EC2, such as missing capacity. A different
+    /// offering may then succeed. Source: EC2 API reference, StateReason.
+    pub fn is_of_provider(&self) -> bool {
+        self.code.starts_with("Server.")
+    }
+
+    /// Returns whether a TerminateInstances or StopInstances call was the cause.
+    pub fn is_of_user(&self) -> bool {
+        self.code == "Client.UserInitiatedShutdown"
+    }
+}
+
+impl fmt::Display for StateReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, message } = self;
+        // EC2 begins most messages with the code.
+        match message.strip_prefix(code.as_str()) {
+            None if !message.is_empty() => write!(f, "{code}: {message}"),
+            _ if message.is_empty() => f.write_str(code),
+            _ => f.write_str(message),
+        }
+    }
 }
 
 /// The Node that an instance will register, if it is known beforehand.

@@ -200,13 +200,30 @@ impl State {
         }
     }
 
-    /// Returns whether pods are expected on the node of a claim.
-    pub(super) fn expects_pods(&self, claim: &NodeClaim, now: Timestamp) -> bool {
+    /// Returns whether the node of a claim is nominated: pods are expected on it, or were until
+    /// recently, and the next plan may place them on it again.
+    pub(super) fn is_nominated(&self, claim: &NodeClaim, now: Timestamp) -> bool {
+        let is_recent = !self.is_node_nomination_over(claim, now);
         claim.takes_pods()
             && claim.pods.iter().any(|key| {
                 let pod = self.objects.pods.get(key);
-                pod.is_some_and(|pod| self.is_expected_on(pod, claim, now))
+                pod.is_some_and(|pod| {
+                    self.is_expected_on(pod, claim, now) || (pod.is_waiting() && is_recent)
+                })
             })
+    }
+
+    /// How long a node is nominated for pending pods. When the pods are no longer expected on it,
+    /// they are planned again within a batch window. Otherwise the node could be disrupted as empty
+    /// within the window, although the scheduler is only late.
+    pub fn node_nomination(&self) -> SignedDuration {
+        NOMINATED.saturating_add(self.cluster.batching.max)
+    }
+
+    /// Returns whether the nomination of the node of a claim for its planned pods is over.
+    pub(super) fn is_node_nomination_over(&self, claim: &NodeClaim, now: Timestamp) -> bool {
+        claim.phase == ClaimPhase::Initialized
+            && now.duration_since(claim.since) >= self.node_nomination()
     }
 
     /// Returns when the next nomination period ends. Its pods then become pending again.
@@ -228,8 +245,8 @@ fn try_reserve(free: &mut Resources, pod: &Pod) -> bool {
     fits
 }
 
-/// Returns whether the nomination period of the node of a claim is over.
-pub(super) fn is_nomination_over(claim: &NodeClaim, now: Timestamp) -> bool {
+/// Returns whether the time is over in which the planned pods of a claim are expected on its node.
+fn is_nomination_over(claim: &NodeClaim, now: Timestamp) -> bool {
     claim.phase == ClaimPhase::Initialized && now.duration_since(claim.since) >= NOMINATED
 }
 

@@ -11,13 +11,12 @@ use crate::engine::report::description::{
     INSTANCE_ENDS, LIFETIMES, LISTED, Metric, OUT_OF_SYNC, Object, PLAN_CLAIMS, PLAN_PODS,
     PLAN_STATES, SUSPENDED, Severity, ToField as _, UNHEALTHY, add, all_reasons, count, debug,
     decisions, fields, first_reason, format_duration, info, observe, of_pool, offering_text, parts,
-    pod_names, price_suffix, set, warn, zone_and_capacity,
+    phase_counters, phase_message, pod_names, price_suffix, set, warn, zone_and_capacity,
 };
-use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::CapacityType;
 use crate::model::pool::Reason;
-use crate::provider::Interruption;
+use crate::provider::{FailureKind, Interruption};
 use crate::scheduling::UnschedulablePod;
 use crate::scheduling::rejection::bounded_text;
 use crate::scheduling::static_pools::Shortfall;
@@ -89,6 +88,16 @@ impl Report {
                 warn(message, fields![%pool, %zone, failures, %until])
                     .activity_as("launches held", Object::Pool(pool), text)
                     .metrics([suspended("registration", true)])
+            }
+            Self::EndedEarly { claim, pool, instance, offering, why, pods } => {
+                let (instance_type, zone, _) = parts(offering);
+                let fields = fields![%pool, %claim, %instance, %instance_type, %zone, why];
+                let why = bounded_text(why);
+                let note = format!("instance {instance} of pool {pool} ended at launch: {why}");
+                let event = ("FailedLaunch", PROVISION);
+                warn("instance ended before its node registered", fields)
+                    .activity_as("ended early", Object::Claim(claim), format!("{instance}: {why}"))
+                    .event(EventTarget::Pods(pods), true, event, note)
             }
             Self::Registers { pool, zone, left } => {
                 let text = format!("launches in {zone} no longer wait for nodes to register");
@@ -448,9 +457,12 @@ impl Report {
                     .activity_as("invalid value", Object::Other(of.clone()), why)
             }
             Self::Failed { command, kind, text } => {
+                // A throttled call fails for each of its claims, and all of them are sent again.
+                let is_retry = *command == "launch" && *kind == FailureKind::Throttled;
+                let level = if is_retry { debug } else { warn };
                 let kind = kind.as_str();
                 let labels = [("command", *command), ("kind", kind)];
-                warn("command failed", fields![command, kind, text])
+                level("command failed", fields![command, kind, text])
                     .activity(Object::Other((*command).to_owned()), format!("{kind}: {text}"))
                     .metrics([count("outrigger_failures_total", &labels)])
             }
@@ -460,38 +472,6 @@ impl Report {
                     .activity_as("ignored instance", object, why)
             }
         }
-    }
-}
-
-/// Returns the counters that increase when a claim enters a phase. Each number is the count of
-/// labels that the counter has, in the order pool, zone, capacity type.
-fn phase_counters(
-    phase: ClaimPhase,
-    has_node: bool,
-    drained: bool,
-) -> &'static [(&'static str, usize)] {
-    let gone =
-        &[("karpenter_nodeclaims_terminated_total", 3), ("karpenter_nodes_terminated_total", 2)];
-    match phase {
-        ClaimPhase::Registered => &[("karpenter_nodes_created_total", 2)],
-        ClaimPhase::Terminating if drained => &[("karpenter_nodes_drained_total", 1)],
-        ClaimPhase::Gone if has_node => gone,
-        ClaimPhase::Gone => &gone[..1],
-        _ => &[],
-    }
-}
-
-/// Returns the log message for a claim that enters a phase.
-fn phase_message(phase: ClaimPhase) -> &'static str {
-    match phase {
-        ClaimPhase::Planned => "planning claim",
-        ClaimPhase::Launching => "launching claim",
-        ClaimPhase::Launched => "found instance of claim",
-        ClaimPhase::Registered => "registered claim",
-        ClaimPhase::Initialized => "initialized claim",
-        ClaimPhase::Draining => "draining claim",
-        ClaimPhase::Terminating => "terminating claim",
-        ClaimPhase::Gone => "terminated claim",
     }
 }
 

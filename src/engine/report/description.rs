@@ -4,6 +4,7 @@ use std::fmt;
 
 use jiff::SignedDuration;
 
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
@@ -448,5 +449,37 @@ pub(super) fn first_reason(reasons: &[PoolRejection]) -> String {
     match reasons.len().saturating_sub(1) {
         0 => text,
         more => format!("{text}; and {more} more"),
+    }
+}
+
+/// Returns the counters that increase when a claim enters a phase. Each number is the count of
+/// labels that the counter has, in the order pool, zone, capacity type.
+pub(super) fn phase_counters(
+    phase: ClaimPhase,
+    has_node: bool,
+    drained: bool,
+) -> &'static [(&'static str, usize)] {
+    let gone =
+        &[("karpenter_nodeclaims_terminated_total", 3), ("karpenter_nodes_terminated_total", 2)];
+    match phase {
+        ClaimPhase::Registered => &[("karpenter_nodes_created_total", 2)],
+        ClaimPhase::Terminating if drained => &[("karpenter_nodes_drained_total", 1)],
+        ClaimPhase::Gone if has_node => gone,
+        ClaimPhase::Gone => &gone[..1],
+        _ => &[],
+    }
+}
+
+/// Returns the log message for a claim that enters a phase.
+pub(super) fn phase_message(phase: ClaimPhase) -> &'static str {
+    match phase {
+        ClaimPhase::Planned => "planning claim",
+        ClaimPhase::Launching => "launching claim",
+        ClaimPhase::Launched => "found instance of claim",
+        ClaimPhase::Registered => "registered claim",
+        ClaimPhase::Initialized => "initialized claim",
+        ClaimPhase::Draining => "draining claim",
+        ClaimPhase::Terminating => "terminating claim",
+        ClaimPhase::Gone => "terminated claim",
     }
 }

@@ -80,6 +80,12 @@ fn cluster_examples() -> Vec<Report> {
         Report::Unregistered {
             pool: "general".into(), zone: "eu-west-1a".into(), failures: 3, until,
         },
+        Report::EndedEarly {
+            claim: "claim-0".into(), pool: "general".into(), instance: "i-0".into(),
+            offering: offering("eu-west-1a", CapacityType::Spot),
+            why: "Client.InternalError: on launch".to_owned(),
+            pods: vec![pod("p0"), pod("p1")],
+        },
         Report::Registers { pool: "general".into(), zone: "eu-west-1a".into(), left: 1 },
         Report::Registers { pool: "general".into(), zone: "eu-west-1b".into(), left: 0 },
         Report::Planned { pending: 9, placed: 4, claims: 2, unplaced: 1, price: price(0.25) },

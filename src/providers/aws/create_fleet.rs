@@ -1,5 +1,6 @@
 //! Executes one CreateFleet call and returns its outcome.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
@@ -12,8 +13,10 @@ use aws_sdk_ec2::types::{
     SpotAllocationStrategy, SpotOptionsRequest, TargetCapacitySpecificationRequest,
 };
 
-use crate::ec2::create_fleet::{FleetRequest, LaunchTemplateConfig, Override, TargetCapacityType};
-use crate::ec2::errors::{FleetError, FleetOutcome};
+use crate::ec2::create_fleet::{
+    FleetRequest, LaunchTemplateConfig, Override, TOKEN_MAX, TargetCapacityType,
+};
+use crate::ec2::errors::{ErrorClass, FleetError, FleetOutcome};
 use crate::host::clock;
 use crate::model::claim::TAG_FLEET;
 use crate::model::id::InstanceId;
@@ -31,43 +34,78 @@ pub(crate) struct FleetLaunch {
     pub(crate) errors: FleetOutcome,
 }
 
+/// How often a request that is too large is repeated with half of its alternatives.
+const HALVINGS_MAX: usize = 3;
+
 /// Creates missing templates of a request, then requests the instances. The caller has waited for
 /// the rate limit.
+///
+/// If EC2 reports a template as missing, it is created again and the request is repeated once. A
+/// request that is too large is repeated with fewer alternatives. Both were without effect. A
+/// repeated request has its own token if it differs, or if EC2 has returned a fleet without
+/// instances, which EC2 would return again for the same token.
 pub(crate) async fn launch_instances(
     account: &AwsClients,
     templates: &Templates,
     request: &FleetRequest,
 ) -> Result<FleetLaunch, AwsError> {
+    let mut request = Cow::Borrowed(request);
     let names: Vec<String> = request.configs.iter().map(|it| it.template.name()).collect();
-    let mut answer = request_fleet(account, templates, request).await;
-    if let Err(fault) = &answer
-        && fault.has_code(&["InvalidLaunchTemplateName.NotFoundException"])
-    {
-        // A template was deleted: create it again, once.
-        templates.forget_missing(&names).await;
-        answer = request_fleet(account, templates, request).await;
-    }
+    let (mut is_template_checked, mut halvings) = (false, 0);
+    let outcome = loop {
+        let outcome = request_fleet(account, templates, &request).await;
+        let is_gone = match &outcome {
+            Ok(launch) => launch.errors.template_gone && launch.launched.is_empty(),
+            Err(fault) => fault.has_code(&["InvalidLaunchTemplateName.NotFoundException"]),
+        };
+        let fault = outcome.as_ref().err().map(|fault| fault.to_failure("ec2").sort);
+        let token = next_token(&request.token);
+        if is_gone && !is_template_checked {
+            is_template_checked = true;
+            templates.forget_missing(&names).await;
+            if outcome.is_ok() {
+                request.to_mut().token = token;
+            }
+        } else if fault == Some(ErrorClass::RequestTooLarge)
+            && halvings < HALVINGS_MAX
+            && let Some(smaller) = request.with_fewer_overrides(request.overrides().count() / 2)
+        {
+            halvings += 1;
+            request = Cow::Owned(FleetRequest { token, ..smaller });
+        } else {
+            if outcome.as_ref().is_ok_and(|launch| launch.errors.template_gone) {
+                templates.forget_missing(&names).await;
+            }
+            break outcome;
+        }
+    };
     templates.on_request_done(&names).await;
-    let answer = answer?;
-    let errors: Vec<FleetError> = answer.errors().iter().map(to_fleet_error).collect();
-    Ok(FleetLaunch {
-        launched: launched_instances(&answer, request),
-        errors: FleetOutcome::from_errors(request, &errors),
-    })
+    outcome
+}
+
+/// Returns the token of a repeated request, within the limit of EC2.
+fn next_token(token: &str) -> String {
+    let kept: String = token.chars().take(TOKEN_MAX - 1).collect();
+    format!("{kept}r")
 }
 
 async fn request_fleet(
     account: &AwsClients,
     templates: &Templates,
     request: &FleetRequest,
-) -> Result<CreateFleetOutput, AwsError> {
+) -> Result<FleetLaunch, AwsError> {
     let configs = fleet_configs(account, templates, request).await?;
     let call = fleet_call(account, request, configs).client_token(&request.token);
     // The SDK does not retry here, because it would return only the result of the last attempt. EC2
     // may refuse that attempt although the first attempt, whose response was lost, has created an
     // instance. The engine retries, and considers this case.
     let answer = call.customize().config_override(for_launches()).send().await;
-    answer.map_aws_error("CreateFleet")
+    let answer = answer.map_aws_error("CreateFleet")?;
+    let errors: Vec<FleetError> = answer.errors().iter().map(to_fleet_error).collect();
+    Ok(FleetLaunch {
+        launched: launched_instances(&answer, request),
+        errors: FleetOutcome::from_errors(request, &errors),
+    })
 }
 
 /// The templates of a request with their alternatives. Creates missing templates.

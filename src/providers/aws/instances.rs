@@ -5,15 +5,18 @@ use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aws_sdk_ec2::types::{Filter, Instance as Listed, InstanceLifecycleType, InstanceStateName};
+use aws_sdk_ec2::types::{
+    Filter, Instance as Listed, InstanceLifecycleType, InstanceStateName,
+    StateReason as ListedReason,
+};
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 
 use crate::ec2::purchase_option::{self, Bought};
-use crate::host::clock;
+use crate::host::{clock, text};
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId, ReservationId};
-use crate::model::instance::{ExpectedNode, Instance, InstanceFacts, InstanceState};
+use crate::model::instance::{ExpectedNode, Instance, InstanceFacts, InstanceState, StateReason};
 use crate::model::labels::Labels;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::{AwsError, MapAwsError};
@@ -257,7 +260,15 @@ fn instance_facts(listed: &Listed) -> InstanceFacts {
             .filter(|number| *number > 0),
         reservation: listed.capacity_reservation_id().map(ReservationId::from),
         adapters: u32::try_from(adapters.count()).ok().filter(|_| !interfaces.is_empty()),
+        state_reason: listed.state_reason().and_then(convert_state_reason),
     }
+}
+
+/// Converts why an instance has stopped or ended.
+fn convert_state_reason(reason: &ListedReason) -> Option<StateReason> {
+    let code = reason.code().filter(|code| !code.is_empty())?;
+    let message = reason.message().unwrap_or_default();
+    Some(StateReason { code: text::bounded_line(code), message: text::bounded_line(message) })
 }
 
 pub(crate) fn convert_state(name: &InstanceStateName) -> Option<InstanceState> {

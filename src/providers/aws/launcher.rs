@@ -443,6 +443,10 @@ impl Launcher {
         kind: FailureKind,
         text: &str,
     ) {
+        if kind == FailureKind::Throttled {
+            let claims = batch.members.len();
+            tracing::info!(cluster = %self.cluster.name, claims, why = text, "throttled launch");
+        }
         let mut results = BTreeMap::new();
         for member in &batch.members {
             self.release_addresses(&member.request, None);

@@ -38,6 +38,7 @@ fn instance() -> Instance {
             partition: None,
             reservation: Some("cr-1".into()),
             adapters: None,
+            state_reason: None,
         })),
     }
 }

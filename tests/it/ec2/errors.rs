@@ -89,6 +89,16 @@ const CALLS: &[Row] = &[
         FailureKind::Invalid,
         "16 KB",
     ),
+    (
+        "InvalidInput",
+        "The request failed because the payload for the body of the request is too large.",
+        None,
+        ErrorClass::RequestTooLarge,
+        FailureKind::Invalid,
+        "too large",
+    ),
+    ("InvalidInput", "other", None, ErrorClass::Invalid, FailureKind::Invalid, "other"),
+    ("Unknown", "x", Some(413), ErrorClass::RequestTooLarge, FailureKind::Invalid, "Unknown: x"),
     ("InvalidUserData.Malformed", "x", None, ErrorClass::Invalid, FailureKind::Invalid, "x"),
     ("InternalError", "", None, ErrorClass::Fault, FailureKind::Unknown, ""),
     ("ServiceUnavailable", "", None, ErrorClass::Fault, FailureKind::Unknown, ""),
@@ -267,6 +277,13 @@ const SPREAD: &str = "You've reached the limit of instances in this spread place
     spread placement group can have up to seven instances per Availability Zone.";
 const SPOT_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 
+const ALL_UNSUPPORTED: &[&str] = &[
+    "m5.large a unsupported",
+    "m5.large b unsupported",
+    "m5.xlarge a unsupported",
+    "m5.xlarge b unsupported",
+];
+
 /// Code, message and subject of an error; the refusals.
 const ITEMS: &[(&str, &str, &str, &[&str])] = &[
     ("InsufficientInstanceCapacity", "", "m5.large a", &["m5.large a insufficient-capacity"]),
@@ -307,6 +324,21 @@ const ITEMS: &[(&str, &str, &str, &[&str])] = &[
     ),
     ("RequestLimitExceeded", "", "m5.large a", &[]),
     ("InternalError", "", "m5.large a", &[]),
+    ("UnauthorizedOperation", "", "m5.large a", &[]),
+    ("InvalidLaunchTemplateName.NotFoundException", "", "m5.large a", &[]),
+    ("InvalidFleetConfiguration", "", "m5.large b", &["m5.large b unsupported"]),
+    ("InvalidFleetConfiguration", "", "- -", ALL_UNSUPPORTED),
+    // The request is wrong for this type or zone.
+    ("InvalidParameterValue", "The boot mode", "m5.large b", &["m5.large b unsupported"]),
+    ("InvalidParameterCombination", "", "m5.large b", &["m5.large b unsupported"]),
+    ("InvalidAMIID.NotFound", "", "m5.xlarge a", &["m5.xlarge a unsupported"]),
+    ("InvalidSubnetID.NotFound", "", "- a", &["m5.large a unsupported", "m5.xlarge a unsupported"]),
+    ("InvalidBlockDeviceMapping", "", "m5.large a", &["m5.large a unsupported"]),
+    ("PendingVerification", "", "m5.large a", &["m5.large a unsupported"]),
+    ("Odd", "", "m5.large a", &["m5.large a unsupported"]),
+    // It is wrong for all.
+    ("InvalidParameterValue", "", "- -", &[]),
+    ("Odd", "", "- -", &[]),
     ("InsufficientInstanceCapacity", "", "m9.large a", &[]),
 ];
 
@@ -318,6 +350,7 @@ fn fleet_errors_refuse_the_offerings_they_concern() {
         assert_eq!(outcome.spot_denied, *code == SPOT_ROLE);
         let throttles = ["RequestLimitExceeded", "MaxFleetCountExceeded"];
         assert_eq!(outcome.throttled, throttles.contains(code));
+        assert_eq!(outcome.template_gone, code.starts_with("InvalidLaunchTemplateName"));
         let exhausted: Vec<&str> = outcome.exhausted.iter().map(String::as_str).collect();
         let subnet = about.split(' ').nth(2).map(|own| format!("subnet-{own}"));
         assert_eq!(exhausted, Vec::from_iter(subnet.as_deref()));
@@ -327,7 +360,7 @@ fn fleet_errors_refuse_the_offerings_they_concern() {
 #[test]
 fn launch_without_an_instance_is_refused_or_failed() {
     let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
-    let odd = error("InvalidParameter", "something", "m5.large b");
+    let odd = error("InvalidParameter", "something", "- -");
     let slow = error("RequestLimitExceeded", "", "m5.large b");
     let internal = error("InternalError", "", "m5.large b");
     let no = error(

@@ -1,11 +1,13 @@
 //! Purchase option, offerings and order of a launch request.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use jiff::SignedDuration;
 use outrigger::ec2::create_fleet::{
-    AllocationStrategy, FleetRequest, TEMPLATES_MAX, TargetCapacityType,
+    AllocationStrategy, FleetRequest, OVERRIDES_MAX, TEMPLATES_MAX, TargetCapacityType,
 };
 use outrigger::model::instance::Price;
-use outrigger::model::node_class::resolved::{Cause, ConditionKind, NodeClassCondition};
+use outrigger::model::node_class::resolved::{Cause, ConditionKind, NodeClassCondition, Subnet};
 use outrigger::model::reservation::{Reservation, ReservationKind};
 use outrigger::provider::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 
@@ -229,6 +231,50 @@ fn request_keeps_the_template_limit_of_ec2() {
     assert!(request.override_for("m5.large", "us-east-1a").is_some());
     assert!(request.override_for("x49.large", "us-east-1a").is_some());
     assert!(request.override_for("x50.large", "us-east-1a").is_none());
+}
+
+/// 150 types in three zones, of which further zones of the cheapest types are kept.
+#[test]
+fn request_keeps_the_cheapest_alternatives_and_every_type() {
+    let mut scene = Scene::new();
+    let types: Vec<String> = scene.catalog.types().map(|it| it.name.to_string()).collect();
+    let types: Vec<&String> = types.iter().filter(|name| !name.contains("metal")).collect();
+    let offerings = types
+        .iter()
+        .take(150)
+        .flat_map(|name| ["a", "b", "c"].map(|zone| format!("{name} {zone} on-demand")));
+    let offerings: Vec<String> = offerings.collect();
+    let texts: Vec<&str> = offerings.iter().map(String::as_str).collect();
+    scene = scene.with_offerings(&texts);
+    scene.launch.varied = true;
+    scene.images = types.iter().map(|name| (name.as_str().into(), "ami-x86".to_owned())).collect();
+    let subnet = scene.resolved.subnets[0].clone();
+    scene.resolved.subnets.push(Subnet {
+        id: "subnet-c".to_owned(),
+        zone: "us-east-1c".into(),
+        ..subnet
+    });
+    let count = |request: &FleetRequest| {
+        let mut types: BTreeMap<&str, usize> = BTreeMap::new();
+        for it in request.overrides() {
+            *types.entry(it.offering.instance_type.as_str()).or_default() += 1;
+        }
+        (request.overrides().count(), types.len(), types.values().filter(|it| **it == 3).count())
+    };
+    // A user-data template per number of pods may exceed the other limit of EC2.
+    scene.counts_pods = false;
+    let request = scene.request();
+    assert_eq!(count(&request), (OVERRIDES_MAX, 150, 75));
+    let half = request.with_fewer_overrides(160).expect("fewer");
+    assert_eq!(count(&half), (160, 150, 5));
+    let few = request.with_fewer_overrides(5).expect("fewer");
+    let cheapest: BTreeSet<&str> =
+        few.overrides().map(|it| it.offering.instance_type.as_str()).collect();
+    let first: BTreeSet<&str> = types.iter().take(5).map(|name| name.as_str()).collect();
+    assert_eq!((count(&few).0, cheapest), (5, first));
+    assert_eq!(few.with_fewer_overrides(5), None);
+    let one = few.with_fewer_overrides(0).expect("one remains");
+    assert_eq!((count(&one).0, one.with_fewer_overrides(0)), (1, None));
 }
 
 #[test]

@@ -112,6 +112,43 @@ fn empty_node_is_kept_for_pending_pods() {
     }
 }
 
+/// The scheduler binds pods minutes after their nodes are ready, and more pods arrive meanwhile.
+#[test]
+fn node_of_pods_that_are_bound_late_is_not_empty() {
+    for batch_max in [10, 60] {
+        let mut stage = Stage::new(ManagementMode::Manage);
+        stage.change(|cluster| {
+            cluster.pools[0].disruption.consolidate_after = Some(SignedDuration::ZERO);
+            cluster.batching.max = SignedDuration::from_secs(batch_max);
+        });
+        stage.sync(vec![], super::anti_affine_pods(["a", "b"]));
+        stage.run(batch_max + 5, &[]);
+        for number in 0..2 {
+            stage.apply(WatchedObject::Node(Box::new(stage.node(number))));
+        }
+        // A pod each second, for which there is no capacity, keeps the batch window open.
+        let huge = |number: i32| {
+            let mut pod = pending_pod(&format!("huge-{number}"));
+            pod.requests.cpu_milli = 10_000_000;
+            pod
+        };
+        for number in 0..300 {
+            stage.apply(WatchedObject::Pod(Box::new(huge(number))));
+            stage.run(1, &[]);
+            assert_eq!(disrupted_nodes(&stage), [], "{batch_max}: after {number} s");
+        }
+        assert_eq!(stage.launches.len(), 2);
+        // Pods that no longer exist keep no node, although others are pending.
+        stage.event(Event::Deleted(ObjectKind::Pod, pending_pod("a").key));
+        stage.event(Event::Deleted(ObjectKind::Pod, pending_pod("b").key));
+        for number in 300..300 + 2 * i32::try_from(batch_max).unwrap_or(0) + 30 {
+            stage.apply(WatchedObject::Pod(Box::new(huge(number))));
+            stage.run(1, &[]);
+        }
+        assert_eq!(disrupted_nodes(&stage).len(), 2, "{batch_max}");
+    }
+}
+
 #[test]
 fn buffer_with_zero_replicas_keeps_no_node() {
     for (replicas, ends) in [(1, 0), (0, 1)] {

@@ -12,7 +12,7 @@ use outrigger::model::node_class::network::NetworkInterface;
 use outrigger::model::pod::Pod;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::WatchedObject;
-use outrigger::provider::CommandResult;
+use outrigger::provider::{CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind};
 
 use super::{Stage, pending_pod};
 
@@ -151,4 +151,45 @@ fn launch_records_whether_min_values_are_relaxed() {
         assert_eq!(first, relaxed, "{policy:?} {least}");
         assert!(stage.launches.iter().all(|launch| launch.varied));
     }
+}
+
+/// Returns how many launches for one pod are sent in an hour, if each has this result.
+fn launches_in_an_hour(result: impl Fn(&Launch) -> CommandResult) -> usize {
+    let mut stage = Stage::new(ManagementMode::Manage);
+    stage.sync(vec![], vec![pending_pod("a")]);
+    let mut sent = 0;
+    for _ in 0..3600 {
+        for issued in stage.run(1, &["launch"]) {
+            let Command::Launch(launch) = &issued.command else {
+                panic!("{issued:?}");
+            };
+            sent += 1;
+            let answer = result(launch);
+            stage.event(Event::Answered(issued.id, answer));
+        }
+    }
+    sent
+}
+
+/// The number of launches per hour, by the result of all of them, and its maximum.
+#[test]
+fn failing_launches_are_repeated_at_growing_intervals() {
+    use FailureKind::{Busy, Conflict, Denied, Gone, Invalid, Throttled, Unknown};
+    let mut counts = Vec::new();
+    for kind in [Denied, Invalid, Gone, Conflict, Throttled, Busy, Unknown] {
+        let result = |_: &Launch| CommandResult::Failed { kind, text: "no".to_owned() };
+        // The rate limit of the provider spaces the launches that it delays.
+        let max = if matches!(kind, Throttled | Busy) { 720 } else { 70 };
+        counts.push((kind.as_str(), launches_in_an_hour(result), max));
+    }
+    for (kind, name) in RefusalKind::ALL {
+        let refused = |launch: &Launch| {
+            let offerings = launch.offerings.iter().cloned();
+            let refused = offerings.map(|offering| OfferingRefusal { offering, kind });
+            CommandResult::LaunchRefused(refused.collect())
+        };
+        counts.push((name, launches_in_an_hour(refused), 70));
+    }
+    println!("result, launches in an hour, at most: {counts:#?}");
+    assert!(counts.iter().all(|(_, count, max)| (1..=*max).contains(count)), "{counts:?}");
 }

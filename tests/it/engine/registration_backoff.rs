@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::NodeClassName;
-use outrigger::model::instance::{Instance, InstanceState};
+use outrigger::model::instance::{Instance, InstanceFacts, InstanceState, StateReason};
 use outrigger::model::labels::ARCH;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::watched_object::WatchedObject;
@@ -156,6 +156,63 @@ fn three_nodes() -> Stage {
     };
     stage.sync(vec![], vec![pod("a"), pod("b"), pod("c")]);
     stage
+}
+
+/// An hour in which EC2 ends each instance ten seconds after its launch, for a reason; returns the
+/// stage and the number of launches.
+fn hour_of_early_ends(code: &str) -> (Stage, usize) {
+    let mut stage = three_nodes();
+    for _ in 0..360 {
+        stage.run(10, &[]);
+        let new = stage.instances.values_mut().filter(|instance| instance.state.is_live());
+        for instance in new {
+            instance.state = InstanceState::Terminated;
+            let state_reason =
+                Some(StateReason { code: code.to_owned(), message: format!("{code}: a message") });
+            instance.facts =
+                Some(Box::new(InstanceFacts { state_reason, ..InstanceFacts::default() }));
+        }
+    }
+    let launches = stage.launches.len();
+    (stage, launches)
+}
+
+#[test]
+fn instances_that_end_at_launch_are_not_launched_over_and_over() {
+    let ends = |stage: &Stage| {
+        let ends = stage.reports.iter().filter_map(|report| match report {
+            Report::EndedEarly { why, pods, .. } => Some((why.clone(), pods.len())),
+            _ => None,
+        });
+        ends.collect::<Vec<_>>()
+    };
+    // The launch is wrong, for example because EC2 may not use the key of the volumes.
+    for code in
+        ["Client.InternalError", "Client.VolumeLimitExceeded", "Client.UserInitiatedShutdown"]
+    {
+        let (stage, launches) = hour_of_early_ends(code);
+        println!("{code}: {launches} launches in an hour");
+        assert!((4..=12).contains(&launches), "{code}: {launches} in an hour");
+        assert!(!stage.back_offs().is_empty());
+        let ends = ends(&stage);
+        // The last instances may not be listed as terminated yet.
+        assert!(ends.len() + 3 >= launches && ends.len() <= launches, "{ends:?}");
+        assert!(ends.iter().all(|end| *end == (format!("{code}: a message"), 1)), "{ends:?}");
+        assert_eq!(stage.count("terminate"), 0);
+    }
+    // The fault is on the side of EC2: other offerings are tried first.
+    for code in ["Server.InsufficientInstanceCapacity", "Server.InternalError"] {
+        let (stage, launches) = hour_of_early_ends(code);
+        println!("{code}: {launches} launches in an hour");
+        assert!((12..=80).contains(&launches), "{code}: {launches} in an hour");
+        let first = &stage.instances["i-0"].offering;
+        let again = (1..launches)
+            .filter(|number| stage.instances[&format!("i-{number}")].offering == *first);
+        let again = again.count();
+        // It is launched for each of the three pods, until launches in its zone are delayed.
+        assert!(again <= 20, "{code}: {first} was launched {again} times more");
+        assert!(ends(&stage).len() + 3 >= launches);
+    }
 }
 
 #[test]

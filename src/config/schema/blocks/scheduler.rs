@@ -26,7 +26,7 @@ block_types! {
         /// results in fewer and larger nodes. It affects every decision and no reported price.
         node_overhead_price: ArgumentType::Number(0, 10) => 0.005;
         /// Maximum number of offerings for a launch, in case some are unavailable.
-        max_launch_options: ArgumentType::Whole(1, 600) => 60;
+        max_launch_options: ArgumentType::Whole(1, 300) => 60;
         /// Maximum price of these offerings, as a multiple of the cheapest, with two decimals.
         alternative_price_ratio: ArgumentType::Number(1, 100) => 2;
         /// Pods with a lower priority do not cause launches. If missing, all pods do.

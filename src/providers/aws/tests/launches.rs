@@ -138,6 +138,81 @@ async fn deleted_launch_template_is_recreated_once() {
     }
 }
 
+/// EC2 reports the missing template as the error of an alternative: the call succeeds. Without an
+/// instance it is repeated with another token. With an instance, the next launch creates the
+/// template.
+#[tokio::test]
+async fn launch_template_that_is_missing_for_an_alternative_is_recreated() {
+    const GONE: &str = "<errorSet><item>\
+         <errorCode>InvalidLaunchTemplateName.NotFoundException</errorCode>\
+         <errorMessage>gone</errorMessage><launchTemplateAndOverrides><overrides>\
+         <instanceType>m5.large</instanceType></overrides></launchTemplateAndOverrides>\
+         </item></errorSet>";
+    for with_instance in [false, true] {
+        let left = AtomicUsize::new(1);
+        let aws = FakeAws::new(move |request| {
+            let is_fleet = request.operation == "CreateFleet";
+            let order = Ordering::Relaxed;
+            let is_gone =
+                is_fleet && left.fetch_update(order, order, |count| count.checked_sub(1)).is_ok();
+            match (is_gone, launch_reply(request)) {
+                (true, Reply::Xml(inner)) if with_instance => Reply::Xml(inner + GONE),
+                (true, _) => Reply::Xml(GONE.to_owned()),
+                (false, reply) => reply,
+            }
+        });
+        let (account, templates) = (aws.account(REGION), Templates::default());
+        let request = request(&parts(), None);
+        let launch = || fence::run_unfenced(launch_instances(&account, &templates, &request));
+        let outcome = launch().await.expect("a response");
+        assert_eq!(outcome.launched.len(), 1);
+        let requests = aws.take_requests();
+        let tokens = requests.iter().filter(|request| request.operation == "CreateFleet");
+        let tokens: Vec<&str> = tokens.flat_map(|it| with_prefix(it, "ClientToken=")).collect();
+        let expected: &[&str] = if with_instance { &["abc"] } else { &["abc", "abcr"] };
+        assert_eq!(tokens, expected);
+        drop(launch().await);
+        let operations =
+            if with_instance { "CreateLaunchTemplate CreateFleet" } else { "CreateFleet" };
+        assert_eq!(aws.operations(), operations);
+    }
+}
+
+#[tokio::test]
+async fn request_that_is_too_large_is_repeated_with_fewer_alternatives() {
+    let sent = |request: &RecordedRequest| {
+        let lines = request.body.lines();
+        lines.filter(|line| line.contains(".Overrides.") && line.contains(".SubnetId=")).count()
+    };
+    for (permitted, expected) in [(40, vec![40]), (12, vec![40, 20, 10]), (2, vec![40, 20, 10, 5])]
+    {
+        let aws = FakeAws::new(move |request| match request.operation.as_str() {
+            "CreateFleet" if sent(request) > permitted => {
+                Reply::Error("InvalidInput", "The payload for the body of the request is too large")
+            }
+            _ => launch_reply(request),
+        });
+        let (account, templates) = (aws.account(REGION), Templates::default());
+        let mut request = request(&parts(), None);
+        let first = request.configs[0].overrides[0].clone();
+        request.configs[0].overrides = (0..40_u32)
+            .map(|number| Override {
+                subnet: format!("subnet-{number}"),
+                priority: f64::from(number),
+                ..first.clone()
+            })
+            .collect();
+        let outcome = fence::run_unfenced(launch_instances(&account, &templates, &request)).await;
+        assert_eq!(outcome.is_ok(), permitted > 2);
+        let requests = aws.take_requests();
+        let fleets = requests.iter().filter(|request| request.operation == "CreateFleet");
+        let counts: Vec<usize> = fleets.clone().map(sent).collect();
+        assert_eq!(counts, expected, "{permitted}");
+        let tokens = fleets.flat_map(|it| with_prefix(it, "ClientToken="));
+        assert_eq!(tokens.collect::<std::collections::BTreeSet<_>>().len(), expected.len());
+    }
+}
+
 /// If the response of a launch is lost, an instance may exist. A retry that is rejected for
 /// throttling must not hide that.
 #[tokio::test(start_paused = true)]
