@@ -21,6 +21,8 @@ pub mod type_labels;
 pub mod instance_type;
 // Types, offerings and prices of one region, and how old these data are.
 pub mod region;
+// Shipped prices of partitions with their own prices.
+pub mod regional_prices;
 // Capacity reservations as offerings.
 pub mod reservations;
 // CSV reader for instance types.

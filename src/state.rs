@@ -58,6 +58,7 @@ pub mod pod_status;
 pub(crate) mod fixtures;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -70,10 +71,11 @@ use crate::model::buffer::Buffer;
 use crate::model::buffer_object::BufferObject;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
-use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
+use crate::model::id::{ClaimId, NodeClassName, NodeName, PodKey, PoolName};
 use crate::model::watched_object::WatchedObject;
 use crate::state::candidates::{PendingApproval, RecentActions};
-use crate::state::node_claims::NodeClaims;
+use crate::state::node_claims::{NodeClaim, NodeClaims};
+use crate::state::nominations::is_nomination_over;
 use crate::state::object_cache::ObjectCache;
 use crate::state::sweeps::Sweeps;
 use crate::state::unavailable_offerings::UnavailableOfferings;
@@ -163,7 +165,13 @@ impl State {
 
     /// Applies a changed configuration.
     pub fn apply_configuration(&mut self, cluster: Arc<Cluster>) {
-        self.cluster = cluster;
+        // The change may be the repair of what EC2 refused.
+        let known = mem::replace(&mut self.cluster, cluster);
+        let class_of = |cluster: &Cluster, name: &NodeClassName| {
+            cluster.node_classes.iter().find(|class| class.name == *name).cloned()
+        };
+        let cluster = &self.cluster;
+        self.holds.retain_classes(|name| class_of(&known, name) == class_of(cluster, name));
         self.held.clear();
         self.update_pool_catalogs();
     }
@@ -256,9 +264,18 @@ impl State {
         self.objects.forget_gone_nodes();
         // Reschedulable pods are bound once all pods of their node are scheduled.
         let claims = self.ledger.claims.values();
-        let expired = claims
-            .filter(|claim| !claim.pods.is_empty() && self.is_node_nomination_over(claim, now));
+        let expired =
+            claims.filter(|claim| !claim.pods.is_empty() && is_nomination_over(claim, now));
+        let expired: Vec<&NodeClaim> = expired.collect();
+        // Until the pods are planned again, their node is kept.
+        let kept = expired.iter().filter(|claim| self.pods_of(claim).next().is_some());
+        let kept = kept.filter_map(|claim| {
+            let until = claim.since.checked_add(self.node_nomination()).ok()?;
+            Some((claim.node.clone()?, until))
+        });
+        let kept: Vec<(NodeName, Timestamp)> = kept.filter(|(_, until)| *until > now).collect();
         let expired: Vec<(ClaimId, BTreeSet<PodKey>)> = expired
+            .into_iter()
             .map(|claim| {
                 let pods = claim.pods.iter().filter(|key| {
                     let pod = self.objects.pods.get(*key);
@@ -267,6 +284,9 @@ impl State {
                 (claim.record.id.clone(), pods.cloned().collect())
             })
             .collect();
+        for (node, until) in kept {
+            self.nominate(node, until);
+        }
         for (id, pods) in expired {
             if let Some(claim) = self.ledger.claims.get_mut(&id) {
                 claim.pods = pods;

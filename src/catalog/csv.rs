@@ -95,13 +95,6 @@ impl Region {
         let read = parse_region(SHIPPED, SHIPPED_REGION, source);
         read.expect("the shipped table was read by a test")
     }
-
-    /// Returns a region without data from EC2. The region has the shipped list prices by type until
-    /// its own price list is available.
-    pub fn unknown(name: &str) -> Self {
-        let shipped = Self::shipped();
-        Self { list: shipped.list, ..Self::new(name, shipped.source) }
-    }
 }
 
 /// Returns the region in the comment `# region: NAME`.

@@ -142,12 +142,12 @@ impl Region {
     }
 
     /// Sets spot prices. Prices missing in the response are kept. After the first response, spot
-    /// offerings without a price are not available (spec §10, 47). Returns true if the prices were
-    /// stored.
+    /// offerings without a price are not available (spec §10, 47). Prices in a currency other than
+    /// that of the list prices are ignored. Returns true if the prices were stored.
     pub fn set_spot_prices(&mut self, prices: &[(TypeName, Zone, Price)], at: Timestamp) -> bool {
         let paid = prices.iter().filter(|(_, _, price)| has_price(*price));
         let mut paid = paid.peekable();
-        if paid.peek().is_none() {
+        if paid.peek().is_none() || !self.is_spot_comparable() {
             return false;
         }
         let spot = self.spot.get_or_insert_with(|| SpotPrices { at, by_type: BTreeMap::new() });
@@ -157,6 +157,14 @@ impl Region {
             by_zone.insert(zone.clone(), *price);
         }
         true
+    }
+
+    /// Returns whether spot prices of this region can be compared with its list prices.
+    fn is_spot_comparable(&self) -> bool {
+        match self.source {
+            PriceSource::Shipped { region, .. } => currency(region) == currency(&self.name),
+            PriceSource::Table | PriceSource::Fetched { .. } => true,
+        }
     }
 
     /// Offerings of a type in any order: on demand at the list price and as spot, in each zone for
@@ -195,6 +203,16 @@ impl Region {
             instance_type
         });
         Catalog::new(types).with_zone_ids(self.zone_ids.clone())
+    }
+}
+
+/// Returns the currency of the prices of a region, as AWS spells it. Prices of one region are
+/// compared with each other only.
+pub fn currency(region: &str) -> &'static str {
+    match region.split('-').next() {
+        Some("cn") => "CNY",
+        Some("eusc") => "EUR",
+        _ => "USD",
     }
 }
 

@@ -21,7 +21,9 @@ use crate::ec2::resolve_node_class::RegionResources;
 use crate::host::text::quote_argument;
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::Cluster;
-use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients, without_retries};
+use crate::providers::aws::clients::{
+    AccountKey, Accounts, AwsClients, pricing_region, without_retries,
+};
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::{caller_identity, cluster_info, instance_types, refresh, sqs};
 
@@ -53,7 +55,7 @@ impl AwsAccounts {
         let cell = self.known.lock().await.entry(key.clone()).or_default().clone();
         let result = cell.get_or_init(|| async {
             let account = self.accounts.get(&key).await;
-            check_region(account, scope).await
+            check_region(account, cluster.isolated_vpc, scope).await
         });
         let (mut checks, findings) = result.await.clone();
         if let Some(findings) = findings {
@@ -94,7 +96,11 @@ impl AwsAccounts {
 }
 
 /// Checks an account and region.
-async fn check_region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
+async fn check_region(
+    account: Arc<AwsClients>,
+    is_isolated: bool,
+    scope: &DoctorRun,
+) -> AccountResult {
     let identity = scope.check_within_limit("identity", async {
         match caller_identity::caller_arn(&account).await {
             Ok(arn) => Check::ok("identity", &arn),
@@ -109,7 +115,7 @@ async fn check_region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountRes
     let (types, network, reads) = tokio::join!(
         scope.within(check_instance_types(&account)),
         scope.within(check_network(&account)),
-        check_reads(&account, scope),
+        check_reads(&account, is_isolated, scope),
     );
     let (types, region) = types.unwrap_or_else(|| {
         let region = Region::new(&account.key.region, Region::shipped().source);
@@ -189,27 +195,34 @@ async fn check_network(account: &AwsClients) -> (Check, RegionResources) {
 }
 
 /// Checks the other periodic list calls with dry runs.
-async fn check_reads(account: &AwsClients, scope: &DoctorRun) -> Check {
+async fn check_reads(account: &AwsClients, is_isolated: bool, scope: &DoctorRun) -> Check {
     let all = async {
         let ec2 = &account.ec2;
         let instances = ec2.describe_instances().dry_run(true).customize();
         let status = ec2.describe_instance_status().dry_run(true).customize();
         let templates = ec2.describe_launch_templates().dry_run(true).customize();
         let spot = ec2.describe_spot_price_history().dry_run(true).customize();
-        let products = account.pricing.get_products().service_code("AmazonEC2");
+        let products = async {
+            let has_list = pricing_region(&account.key.region).is_some() && !is_isolated;
+            let products = account.pricing.get_products().service_code("AmazonEC2").max_results(1);
+            match has_list {
+                true => call_error("GetProducts", products.send().await),
+                false => None,
+            }
+        };
         let (instances, status, templates, spot, products) = tokio::join!(
             instances.config_override(without_retries()).send(),
             status.config_override(without_retries()).send(),
             templates.config_override(without_retries()).send(),
             spot.config_override(without_retries()).send(),
-            products.max_results(1).send(),
+            products,
         );
         [
             ("ec2", call_error("DescribeInstances", instances)),
             ("ec2", call_error("DescribeInstanceStatus", status)),
             ("ec2", call_error("DescribeLaunchTemplates", templates)),
             ("ec2", call_error("DescribeSpotPriceHistory", spot)),
-            ("pricing", call_error("GetProducts", products)),
+            ("pricing", products),
         ]
     };
     let Some(all) = scope.within(all).await else {

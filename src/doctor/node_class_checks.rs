@@ -97,6 +97,10 @@ impl NodeClassCheck<'_> {
     async fn instance_profile(&self) -> ListResult<(String, bool)> {
         match &self.class.identity {
             Some(NodeIdentity::Profile(name)) => Ok((name.clone(), true)),
+            // IAM cannot be reached. In a managed cluster, this is an error of the configuration.
+            Some(NodeIdentity::Role(role)) if self.cluster.isolated_vpc => {
+                Ok((instance_profiles::profile_name(self.cluster, role), true))
+            }
             Some(NodeIdentity::Role(role)) => {
                 let account = &self.findings.account;
                 let found = instance_profiles::find_profile(account, self.cluster, role).await;

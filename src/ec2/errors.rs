@@ -278,6 +278,13 @@ const SPOT_ADVICE: &str = "spot instances need the service-linked role AWSServic
     create it once (aws iam create-service-linked-role --aws-service-name spot.amazonaws.com), or \
     grant iam:CreateServiceLinkedRole";
 
+/// The code if a type does not exist in a zone. Without a type or zone, the request is wrong.
+const NOT_SOLD: &str = "InvalidFleetConfiguration";
+
+/// The codes if a launch template does not exist.
+pub const TEMPLATE_GONE: [&str; 2] =
+    ["InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"];
+
 /// Part of the message if a spread placement group is full. EC2 reports this as missing capacity.
 /// Source: karpenter-provider-aws, pkg/errors.
 const SPREAD_LIMIT: &str = "limit of instances in this spread placement group";
@@ -321,6 +328,8 @@ pub struct FleetOutcome {
     pub notes: Vec<String>,
     /// Why nothing was launched, if the reason is not missing capacity.
     failure: Option<AwsFailure>,
+    /// Offerings that unknown errors refuse.
+    odd: BTreeSet<OfferingKey>,
 }
 
 /// Returns the refusal of offerings in an error. `None` if the error refuses no offering.
@@ -343,11 +352,9 @@ fn refusal_kind(code: &str, message: &str, in_group: bool) -> Option<RefusalKind
             RefusalKind::LimitExceeded
         }
         "ReservationCapacityExceeded" => RefusalKind::ReservationExceeded,
-        // EC2 uses the last one if a type does not exist in a zone.
-        "Unsupported"
-        | "UnsupportedOperation"
-        | "InvalidAvailabilityZone"
-        | "InvalidFleetConfiguration" => RefusalKind::Unsupported,
+        "Unsupported" | "UnsupportedOperation" | "InvalidAvailabilityZone" | NOT_SOLD => {
+            RefusalKind::Unsupported
+        }
         "InsufficientFreeAddressesInSubnet" => RefusalKind::NoAddress,
         SPOT_ROLE => RefusalKind::SpotDenied,
         _ => return None,
@@ -370,6 +377,7 @@ impl FleetOutcome {
         let all = all.into_iter();
         let refusals = all.map(|(offering, kind)| OfferingRefusal { offering, kind });
         outcome.refusals = refusals.collect();
+        outcome.drop_odd_refusals(request);
         outcome
     }
 
@@ -381,15 +389,19 @@ impl FleetOutcome {
         all: &mut BTreeMap<OfferingKey, RefusalKind>,
     ) {
         let code = error.code.as_str();
-        let kind = match refusal_kind(code, &error.message, in_group) {
+        let known = refusal_kind(code, &error.message, in_group);
+        let is_known = known.is_some() && (code != NOT_SOLD || error.names_offering());
+        let kind = match known.filter(|_| is_known) {
             Some(kind) => kind,
             None => {
                 let failure = classify_error("ec2:CreateFleet", code, &error.message, None);
+                let is_gone = TEMPLATE_GONE.contains(&code);
                 self.throttled |= failure.sort == ErrorClass::Throttled;
-                self.template_gone |= failure.sort == ErrorClass::TemplateGone;
+                self.template_gone |= is_gone;
                 self.add_note(failure.text.clone());
-                if !error.names_offering() || !failure.refuses_one_offering() {
-                    self.failure.get_or_insert(failure);
+                let is_of_offering = error.names_offering() && failure.refuses_one_offering();
+                self.failure.get_or_insert(failure);
+                if is_gone || !is_of_offering {
                     return;
                 }
                 RefusalKind::Unsupported
@@ -422,7 +434,18 @@ impl FleetOutcome {
                 && subnet.is_none_or(|subnet| subnet == requested.subnet)
             {
                 all.insert(key.clone(), kind);
+                if !is_known {
+                    self.odd.insert(key.clone());
+                }
             }
+        }
+    }
+
+    /// If unknown errors refuse every alternative, the request is wrong and not the offerings.
+    /// They are then not refused, because they would stay in back-off after the cause is fixed.
+    fn drop_odd_refusals(&mut self, request: &FleetRequest) {
+        if request.overrides().all(|it| self.odd.contains(&it.offering)) {
+            self.refusals.retain(|refusal| !self.odd.contains(&refusal.offering));
         }
     }
 

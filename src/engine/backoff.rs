@@ -11,6 +11,10 @@ const DOUBLINGS_MAX: u32 = 7;
 /// Wait of a command that was not carried out because of a rate limit.
 const RATE_LIMITED_MS: i64 = 5000;
 
+/// Number of refused launches in a row that cause no wait, because each further launch requests
+/// other offerings.
+const FREE_REFUSALS: u32 = 8;
+
 /// First and longest wait before an eviction is retried. Source: spec/disruption.md §4.4.
 const EVICTION_MS: (i64, i64) = (100, 10_000);
 
@@ -64,6 +68,19 @@ impl Backoff {
         let attempts = self.attempts;
         self.schedule_next(RATE_LIMITED_MS, now, rng);
         self.attempts = attempts;
+    }
+
+    /// Records a refused launch. After the first refusals, the wait doubles each time.
+    pub fn record_refusal(&mut self, now: Timestamp, rng: &mut Rng) {
+        match self.attempts.checked_sub(FREE_REFUSALS) {
+            Some(waits) => self.schedule_next(FIRST_MS << waits.min(DOUBLINGS_MAX), now, rng),
+            None => (self.attempts, self.at) = (self.attempts + 1, Some(now)),
+        }
+    }
+
+    /// Returns the back-off with more attempts.
+    pub fn longer(self, other: Self) -> Self {
+        if other.attempts > self.attempts { other } else { self }
     }
 
     /// Records an eviction. If the pod still exists later, the eviction is retried like one that a

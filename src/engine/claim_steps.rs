@@ -1,6 +1,6 @@
 //! Sends the steps of claims, and handles failed and cancelled steps.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::backoff::Backoff;
 use crate::engine::claims;
@@ -19,6 +19,9 @@ use crate::model::node::Node;
 use crate::model::pool::Reason;
 use crate::model::template_hash::hashes_in;
 use crate::provider::{CommandResult, FailureKind};
+
+/// How long after the end of its wait a failed launch of a pod is remembered.
+const RETRIES_KEPT: SignedDuration = SignedDuration::from_mins(5);
 
 /// Sends the command of a claim's step.
 pub(super) fn send_step(
@@ -187,24 +190,41 @@ pub(super) fn on_launch_failed(cx: &mut Context, id: &ClaimId, kind: FailureKind
     cx.outbox.push_report(Report::ClaimRenewed { claim, next });
 }
 
-/// Records a refused launch. Its pods are planned again, and the launch of their next claim waits.
+/// Records a refused launch. Its pods are planned again, and the launch of their next claim may
+/// wait.
 pub(super) fn on_launch_refused(cx: &mut Context, id: &ClaimId, now: Timestamp) {
     let mut retry = cx.progress_of(id).retry;
-    retry.record_failure(now, &mut cx.rng);
+    retry.record_refusal(now, &mut cx.rng);
     remember_launch_retry(cx, id, retry);
 }
 
 fn remember_launch_retry(cx: &mut Context, id: &ClaimId, retry: Backoff) {
     if let Some(claim) = cx.state.ledger.claims.get(id) {
-        cx.launch_retries.extend(claim.pods.iter().map(|pod| (pod.clone(), retry)));
+        for pod in &claim.pods {
+            let known = cx.launch_retries.entry(pod.clone()).or_default();
+            *known = retry.longer(*known);
+        }
     }
 }
 
 /// Returns the wait of a launch whose pods have failed launches behind them. The launch of any
 /// other pod does not wait.
-pub(super) fn launch_retry(cx: &Context, pods: &[PodKey]) -> Backoff {
-    let retries = pods.iter().map(|pod| cx.launch_retries.get(pod).copied().unwrap_or_default());
+pub(super) fn launch_retry<'a>(
+    cx: &Context,
+    pods: impl IntoIterator<Item = &'a PodKey>,
+) -> Backoff {
+    let pods = pods.into_iter();
+    let retries = pods.map(|pod| cx.launch_retries.get(pod).copied().unwrap_or_default());
     retries.min_by_key(Backoff::next_attempt).unwrap_or_default()
+}
+
+/// Forgets the failed launches of deleted pods, and those that are older than this.
+pub(super) fn forget_launch_retries(cx: &mut Context, now: Timestamp) {
+    let pods = &cx.state.objects.pods;
+    cx.launch_retries.retain(|pod, retry| {
+        let at = retry.next_attempt().unwrap_or(now);
+        pods.contains_key(pod) && now.duration_since(at) < RETRIES_KEPT
+    });
 }
 
 /// Cancels the matching queued steps, evictions and bindings of claims. Each cancelled command

@@ -13,6 +13,7 @@ use crate::engine::registration_backoff;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::ClaimId;
+use crate::model::node::Node;
 use crate::model::pool::Reason;
 use crate::provider::{OfferingRefusal, RefusalKind};
 
@@ -27,16 +28,20 @@ pub(super) fn on_instance_ended(cx: &mut Context, id: &ClaimId, now: Timestamp) 
         return;
     };
     let reason = instance.facts.as_ref().and_then(|facts| facts.state_reason.as_ref());
+    let node = cx.node_of(claim);
     let is_early = match claim.leaving {
-        None => claim.phase == ClaimPhase::Launched,
+        None => claim.phase == ClaimPhase::Launched && !node.is_some_and(Node::is_registered),
         // The notice that the instance ends may arrive first. Then Outrigger terminates it, too.
         Some(Reason::Interrupted) => {
-            claim.node.is_none() && reason.is_some_and(|reason| !reason.is_of_user())
+            let had_node = claim.node.is_some() && !node.is_some_and(Node::is_awaited);
+            !had_node && reason.is_some_and(|reason| !reason.is_of_user())
         }
         Some(_) => false,
     };
+    // An older instance may have had a Node, and a previous leader may have terminated it.
+    let is_new = cx.state.started.is_some_and(|at| claim.record.created >= at);
     let is_known = cx.progress.get(id).is_some_and(|progress| progress.unregistered);
-    if !is_early || is_known || !cx.is_managing() {
+    if !is_early || !is_new || is_known || !cx.is_managing() {
         return;
     }
     let is_of_provider = reason.is_some_and(|reason| reason.is_of_provider());

@@ -148,9 +148,10 @@ impl FleetSync {
     /// Handles a grant for a claim.
     pub(super) fn on_granted(&mut self, cx: &mut Context, id: &ClaimId, now: Timestamp) {
         self.denials = Backoff::default();
+        let retry = cx.claim(id).map(|claim| claim_steps::launch_retry(cx, &claim.pods));
         if let Some(progress) = cx.progress.get_mut(id) {
             progress.granted = true;
-            progress.retry = Backoff::default();
+            progress.retry = retry.unwrap_or_default();
         }
         cx.outbox.wake_at(now, "a claim can be launched");
     }

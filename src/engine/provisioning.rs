@@ -142,8 +142,7 @@ impl Provisioning {
                 }
             }
         }
-        let pods = &cx.state.objects.pods;
-        cx.launch_retries.retain(|pod, _| pods.contains_key(pod));
+        claim_steps::forget_launch_retries(cx, now);
         let command_id = claims::new_random_id(cx);
         for launch in plan.launches {
             self.plan_claim(cx, launch, reason, &command_id, now);

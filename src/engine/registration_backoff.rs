@@ -237,7 +237,9 @@ fn forget_waits(cx: &mut Context, now: Timestamp) {
     let cluster = &cx.state.cluster;
     let known = &mut cx.safeguards.registration_backoff;
     known.registered.retain(|(pool, _), _| cluster.pool(pool.as_str()).is_some());
-    known.ended.retain(|(pool, _), _| cluster.pool(pool.as_str()).is_some());
+    known.ended.retain(|(pool, _), wait| {
+        cluster.pool(pool.as_str()).is_some() && now.duration_since(wait.since) < MEMORY
+    });
 }
 
 /// Returns when the registration of a test node in a zone of the pool, except these zones,

@@ -316,6 +316,9 @@ pub struct Cluster {
     pub zonal_shift: bool,
     /// Whether dry runs of node classes are skipped.
     pub disable_dry_run: bool,
+    /// Whether AWS services without VPC endpoints, which are IAM and the price list, cannot be
+    /// reached.
+    pub isolated_vpc: bool,
     /// A user-supplied program that replaces EC2.
     pub exec: Option<Exec>,
     /// When pods are bound to new nodes.

@@ -297,7 +297,7 @@ impl State {
             stamp.or(seen.map(|claim| claim.since)).or(offline).filter(|_| node.is_initialized());
         let started = self.started.filter(|_| claim.is_some());
         let totals = self.objects.disruption_cost_of(name);
-        let planned = claim.is_some_and(|claim| self.is_nominated(claim, now));
+        let promised = claim.is_some_and(|claim| self.expects_pods(claim, now));
         let nominated = self.nominated_until(&node.name);
         Candidate {
             claim,
@@ -309,7 +309,7 @@ impl State {
             pods: totals.holding_pods,
             cost: 1.0 + totals.cost as f64 / COST_OF_ONE as f64,
             utilization: totals.utilization(&node.allocatable),
-            nominated: planned || nominated.is_some_and(|until| until > now),
+            nominated: promised || nominated.is_some_and(|until| until > now),
             graceful: claim.is_some_and(|claim| self.is_graceful(claim)),
             blocker: self.first_blocker(node, claim, pdb_index, now),
             price: self.price_of(node, claim),

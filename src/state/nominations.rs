@@ -16,7 +16,7 @@ use crate::state::snapshot_builder::host_of;
 
 /// Pods are expected on a node for this long after its initialization. The scheduler binds the pods
 /// in this time. Karpenter nominates for twice its longest batch (spec/scheduling.md §1.5).
-pub const NOMINATED: SignedDuration = SignedDuration::from_secs(20);
+const NOMINATED: SignedDuration = SignedDuration::from_secs(20);
 
 /// A pod without a scheduling result for this long is not in the queue of the scheduler. Such a pod
 /// waits for something that Outrigger does not know.
@@ -200,16 +200,12 @@ impl State {
         }
     }
 
-    /// Returns whether the node of a claim is nominated: pods are expected on it, or were until
-    /// recently, and the next plan may place them on it again.
-    pub(super) fn is_nominated(&self, claim: &NodeClaim, now: Timestamp) -> bool {
-        let is_recent = !self.is_node_nomination_over(claim, now);
+    /// Returns whether pods are expected on the node of a claim.
+    pub(super) fn expects_pods(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         claim.takes_pods()
             && claim.pods.iter().any(|key| {
                 let pod = self.objects.pods.get(key);
-                pod.is_some_and(|pod| {
-                    self.is_expected_on(pod, claim, now) || (pod.is_waiting() && is_recent)
-                })
+                pod.is_some_and(|pod| self.is_expected_on(pod, claim, now))
             })
     }
 
@@ -218,12 +214,6 @@ impl State {
     /// within the window, although the scheduler is only late.
     pub fn node_nomination(&self) -> SignedDuration {
         NOMINATED.saturating_add(self.cluster.batching.max)
-    }
-
-    /// Returns whether the nomination of the node of a claim for its planned pods is over.
-    pub(super) fn is_node_nomination_over(&self, claim: &NodeClaim, now: Timestamp) -> bool {
-        claim.phase == ClaimPhase::Initialized
-            && now.duration_since(claim.since) >= self.node_nomination()
     }
 
     /// Returns when the next nomination period ends. Its pods then become pending again.
@@ -245,8 +235,8 @@ fn try_reserve(free: &mut Resources, pod: &Pod) -> bool {
     fits
 }
 
-/// Returns whether the time is over in which the planned pods of a claim are expected on its node.
-fn is_nomination_over(claim: &NodeClaim, now: Timestamp) -> bool {
+/// Returns whether the nomination period of the node of a claim is over.
+pub(super) fn is_nomination_over(claim: &NodeClaim, now: Timestamp) -> bool {
     claim.phase == ClaimPhase::Initialized && now.duration_since(claim.since) >= NOMINATED
 }
 

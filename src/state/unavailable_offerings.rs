@@ -170,6 +170,11 @@ impl UnavailableOfferings {
         }
     }
 
+    /// Forgets the unavailable offerings of other node classes than these.
+    pub fn retain_classes(&mut self, is_kept: impl Fn(&NodeClassName) -> bool) {
+        self.by_class.retain(|class, _| is_kept(class));
+    }
+
     /// Returns whether no offering is or was recently unavailable.
     pub fn is_empty(&self) -> bool {
         self.general.is_empty()

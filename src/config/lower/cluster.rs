@@ -102,6 +102,7 @@ fn lower_cluster(
         interruption: section.block("interruption").map(interruption_queue),
         zonal_shift: section.flag("zonal_shift") == Some(true),
         disable_dry_run: section.flag("disable_dry_run") == Some(true),
+        isolated_vpc: section.flag("isolated_vpc") == Some(true),
         exec: section.block("exec").map(|inner| lower_exec(reader, inner)),
         binding: binding(section),
         simulated: section.block("simulated").map(|inner| simulated(reader, inner)),
@@ -243,7 +244,7 @@ fn check_ec2(section: &DecodedBlock) {
     if stand_in.is_none() {
         return;
     }
-    for argument in ["zonal_shift", "disable_dry_run"] {
+    for argument in ["zonal_shift", "disable_dry_run", "isolated_vpc"] {
         if section.flag(argument) == Some(true) {
             let why = "EC2 does not launch the nodes of this cluster";
             warn_unused(section, argument, why);

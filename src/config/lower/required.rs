@@ -28,6 +28,15 @@ pub(super) fn check_required(cluster: &Cluster, used: &[&node_class::NodeClassSp
                 .label(format!("missing: {}", missing.join(", ")));
             finding.once().report(section);
         }
+        if cluster.isolated_vpc && section.is_set("role") {
+            let detail = format!(
+                "The cluster {name:?} has isolated_vpc = true, so Outrigger cannot create an \
+                 instance profile for the role in IAM."
+            );
+            let finding = error_at(ProblemCode::Conflict, section.value_span("role"), detail)
+                .help("create an instance profile for the role, and set instance_profile instead");
+            finding.once().report(section);
+        }
         let keys = cluster.tags.keys().chain(draft.class.tags.keys());
         let count = keys.collect::<std::collections::BTreeSet<_>>().len();
         if count > TAGS_MAX {

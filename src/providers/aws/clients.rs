@@ -134,8 +134,9 @@ impl AwsClients {
         let skew = SkewGauge::default();
         let (region, limits) = (key.region.clone(), buckets.clone());
         let recorder = Recorder { region, skew: skew.clone(), limits };
-        let pricing = aws_sdk_pricing::config::Builder::from(&config)
-            .region(Region::new(pricing_region(&key.region)));
+        // Without a price list, the client is not used.
+        let priced = pricing_region(&key.region).unwrap_or(&key.region).to_owned();
+        let pricing = aws_sdk_pricing::config::Builder::from(&config).region(Region::new(priced));
         Self {
             buckets,
             ec2: client!(aws_sdk_ec2, &config, recorder.clone()),
@@ -174,14 +175,17 @@ fn timeouts_per_attempt(attempt: Duration) -> TimeoutConfig {
 }
 
 /// Returns the region whose pricing API has the prices of a region. The pricing API is available
-/// only in few regions. Source: spec/aws.md §4.8.
-fn pricing_region(region: &str) -> &'static str {
-    match region.split('-').next() {
-        Some("ap") => "ap-south-1",
-        Some("cn") => "cn-northwest-1",
-        Some("eu") => "eu-central-1",
+/// only in few regions, and not for AWS GovCloud, the European Sovereign Cloud and the isolated
+/// partitions, whose credentials the other partitions do not know. Source: spec/aws.md §4.8.
+pub(crate) fn pricing_region(region: &str) -> Option<&'static str> {
+    let mut parts = region.split('-');
+    Some(match (parts.next()?, parts.next()?) {
+        ("us", "gov" | "iso" | "isob" | "isof") | ("eu", "isoe") | ("eusc", _) => return None,
+        ("ap", _) => "ap-south-1",
+        ("cn", _) => "cn-northwest-1",
+        ("eu", _) => "eu-central-1",
         _ => "us-east-1",
-    }
+    })
 }
 
 /// All accounts and regions of clusters, each with shared clients.
@@ -240,11 +244,15 @@ mod tests {
     #[test]
     fn price_lists_are_read_from_a_serving_region() {
         for (region, expect) in [
-            ("us-west-2", "us-east-1"),
-            ("eu-north-1", "eu-central-1"),
-            ("ap-southeast-2", "ap-south-1"),
-            ("cn-north-1", "cn-northwest-1"),
-            ("sa-east-1", "us-east-1"),
+            ("us-west-2", Some("us-east-1")),
+            ("eu-north-1", Some("eu-central-1")),
+            ("ap-southeast-2", Some("ap-south-1")),
+            ("cn-north-1", Some("cn-northwest-1")),
+            ("sa-east-1", Some("us-east-1")),
+            ("us-gov-west-1", None),
+            ("us-isof-south-1", None),
+            ("eu-isoe-west-1", None),
+            ("eusc-de-east-1", None),
         ] {
             assert_eq!(pricing_region(region), expect, "{region}");
         }

@@ -16,7 +16,7 @@ use aws_sdk_ec2::types::{
 use crate::ec2::create_fleet::{
     FleetRequest, LaunchTemplateConfig, Override, TOKEN_MAX, TargetCapacityType,
 };
-use crate::ec2::errors::{ErrorClass, FleetError, FleetOutcome};
+use crate::ec2::errors::{ErrorClass, FleetError, FleetOutcome, TEMPLATE_GONE};
 use crate::host::clock;
 use crate::model::claim::TAG_FLEET;
 use crate::model::id::InstanceId;
@@ -50,19 +50,22 @@ pub(crate) async fn launch_instances(
     request: &FleetRequest,
 ) -> Result<FleetLaunch, AwsError> {
     let mut request = Cow::Borrowed(request);
-    let names: Vec<String> = request.configs.iter().map(|it| it.template.name()).collect();
     let (mut is_template_checked, mut halvings) = (false, 0);
-    let outcome = loop {
+    loop {
         let outcome = request_fleet(account, templates, &request).await;
-        let is_gone = match &outcome {
-            Ok(launch) => launch.errors.template_gone && launch.launched.is_empty(),
-            Err(fault) => fault.has_code(&["InvalidLaunchTemplateName.NotFoundException"]),
+        let names: Vec<String> = request.configs.iter().map(|it| it.template.name()).collect();
+        templates.on_request_done(&names).await;
+        let (is_gone, has_instances) = match &outcome {
+            Ok(launch) => (launch.errors.template_gone, !launch.launched.is_empty()),
+            Err(fault) => (fault.has_code(&TEMPLATE_GONE), false),
         };
+        if is_gone {
+            templates.forget_missing(&names).await;
+        }
         let fault = outcome.as_ref().err().map(|fault| fault.to_failure("ec2").sort);
         let token = next_token(&request.token);
-        if is_gone && !is_template_checked {
+        if is_gone && !has_instances && !is_template_checked {
             is_template_checked = true;
-            templates.forget_missing(&names).await;
             if outcome.is_ok() {
                 request.to_mut().token = token;
             }
@@ -73,14 +76,9 @@ pub(crate) async fn launch_instances(
             halvings += 1;
             request = Cow::Owned(FleetRequest { token, ..smaller });
         } else {
-            if outcome.as_ref().is_ok_and(|launch| launch.errors.template_gone) {
-                templates.forget_missing(&names).await;
-            }
-            break outcome;
+            return outcome;
         }
-    };
-    templates.on_request_done(&names).await;
-    outcome
+    }
 }
 
 /// Returns the token of a repeated request, within the limit of EC2.

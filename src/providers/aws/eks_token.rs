@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use aws_config::SdkConfig;
 use aws_credential_types::provider::ProvideCredentials;
+use aws_sdk_sts::config::endpoint::{DefaultResolver, Params, ResolveEndpoint};
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SignatureLocation, SigningSettings};
 use aws_sigv4::sign::v4::SigningParams;
 use aws_smithy_runtime_api::client::identity::Identity;
@@ -36,6 +37,8 @@ pub(crate) enum TokenError {
     Late,
     #[error("cannot find AWS credentials: {0}")]
     Credentials(String),
+    #[error("cannot find the endpoint of STS in region {0:?}: {1}")]
+    Endpoint(String, String),
     #[error("cannot sign a call to STS: {0}")]
     Sign(String),
 }
@@ -52,7 +55,8 @@ pub(crate) async fn create_token(
     let credentials =
         credentials.map_err(|error| TokenError::Credentials(text::error_chain(&error)))?;
     let now = clock::now();
-    let signed = signed_url(&credentials.into(), region, cluster, now);
+    let host = sts_host(region).await?;
+    let signed = signed_url(&credentials.into(), region, &host, cluster, now);
     let url = signed.map_err(|error| TokenError::Sign(error.to_string()))?;
     let text = aws_smithy_types::base64::encode(url);
     let text = text.replace('+', "-").replace('/', "_");
@@ -66,6 +70,7 @@ pub(crate) async fn create_token(
 fn signed_url(
     identity: &Identity,
     region: &str,
+    host: &str,
     cluster: &str,
     now: Timestamp,
 ) -> Result<String, Box<dyn Error>> {
@@ -79,9 +84,8 @@ fn signed_url(
         .time(now.into())
         .settings(settings)
         .build()?;
-    let host = sts_host(region);
     let url = format!("https://{host}/?Action=GetCallerIdentity&Version=2011-06-15");
-    let headers = [("host", host.as_str()), ("x-k8s-aws-id", cluster)];
+    let headers = [("host", host), ("x-k8s-aws-id", cluster)];
     let request =
         SignableRequest::new("GET", url.clone(), headers.into_iter(), SignableBody::Bytes(&[]))?;
     let signed = aws_sigv4::http_request::sign(request, &parameters.into())?;
@@ -90,13 +94,16 @@ fn signed_url(
     Ok(request.uri().to_string())
 }
 
-/// The STS endpoint of a region.
-fn sts_host(region: &str) -> String {
-    let domain = match region.split('-').next() {
-        Some("cn") => "amazonaws.com.cn",
-        _ => "amazonaws.com",
-    };
-    format!("sts.{region}.{domain}")
+/// Returns the host of STS in a region, as the SDK knows it. The API servers of EKS accept only the
+/// hosts of their partition.
+async fn sts_host(region: &str) -> Result<String, TokenError> {
+    let error = |why: String| TokenError::Endpoint(region.to_owned(), why);
+    let params = Params::builder().region(region).build();
+    let params = params.map_err(|cause| error(text::error_chain(&cause)))?;
+    let endpoint = DefaultResolver::new().resolve_endpoint(&params).await;
+    let endpoint = endpoint.map_err(|cause| error(cause.to_string()))?;
+    let host = endpoint.url().strip_prefix("https://");
+    host.map(str::to_owned).ok_or_else(|| error(endpoint.url().to_owned()))
 }
 
 #[cfg(test)]
@@ -106,7 +113,62 @@ mod tests {
     use aws_credential_types::provider::SharedCredentialsProvider;
     use aws_smithy_types::base64;
 
-    use super::create_token;
+    use super::{create_token, sts_host};
+    use crate::catalog::region::Region;
+    use crate::providers::aws::clients::pricing_region;
+
+    /// Every region that the SDK knows, by partition: the domain of STS, and the region that serves
+    /// the price list. Without one, the prices that ship apply.
+    const REGIONS: [(&str, &str, &str); 9] = [
+        (
+            "us-east-1 us-east-2 us-west-1 us-west-2 ca-central-1 ca-west-1 mx-central-1 sa-east-1 \
+             af-south-1 il-central-1 me-central-1 me-south-1",
+            "amazonaws.com",
+            "us-east-1",
+        ),
+        (
+            "eu-central-1 eu-central-2 eu-north-1 eu-south-1 eu-south-2 eu-west-1 eu-west-2 \
+             eu-west-3",
+            "amazonaws.com",
+            "eu-central-1",
+        ),
+        (
+            "ap-east-1 ap-east-2 ap-northeast-1 ap-northeast-2 ap-northeast-3 ap-south-1 \
+             ap-south-2 ap-southeast-1 ap-southeast-2 ap-southeast-3 ap-southeast-4 \
+             ap-southeast-5 ap-southeast-6 ap-southeast-7",
+            "amazonaws.com",
+            "ap-south-1",
+        ),
+        ("cn-north-1 cn-northwest-1", "amazonaws.com.cn", "cn-northwest-1"),
+        ("us-gov-east-1 us-gov-west-1", "amazonaws.com", ""),
+        ("eusc-de-east-1", "amazonaws.eu", ""),
+        ("us-iso-east-1 us-iso-west-1", "c2s.ic.gov", ""),
+        ("us-isob-east-1 us-isob-west-1 eu-isoe-west-1", "", ""),
+        ("us-isof-east-1 us-isof-south-1", "csp.hci.ic.gov", ""),
+    ];
+
+    #[tokio::test]
+    async fn each_region_has_the_sts_host_and_price_list_of_its_partition() {
+        let shipped = Region::shipped();
+        for (regions, domain, priced) in REGIONS {
+            for region in regions.split_whitespace() {
+                let domain = match region {
+                    "eu-isoe-west-1" => "cloud.adc-e.uk",
+                    _ if domain.is_empty() => "sc2s.sgov.gov",
+                    _ => domain,
+                };
+                let host = sts_host(region).await.expect("a host");
+                assert_eq!(host, format!("sts.{region}.{domain}"));
+                assert_eq!(pricing_region(region).unwrap_or_default(), priced, "{region}");
+                let source = Region::with_shipped_prices(region, &shipped).source.to_string();
+                println!("{region}: {host}, price list of {priced:?}, before that {source}");
+            }
+        }
+        for wrong in ["", "eu west 1", "-", "a.b/c"] {
+            let error = sts_host(wrong).await.expect_err("no region").to_string();
+            assert!(error.starts_with("cannot find the endpoint of STS in region"), "{error}");
+        }
+    }
 
     #[tokio::test]
     async fn eks_token_is_a_signed_request_for_one_cluster() {

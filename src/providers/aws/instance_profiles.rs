@@ -193,7 +193,7 @@ fn name_of_role(role: &str) -> &str {
 }
 
 /// Profile names have up to 128 letters, digits and `+=,.@-_`.
-fn profile_name(cluster: &Cluster, role: &str) -> String {
+pub(crate) fn profile_name(cluster: &Cluster, role: &str) -> String {
     let short = cluster_part(cluster.name.as_str());
     let (installation, region) = (&cluster.installation, &cluster.region);
     let text = format!("{installation}\n{}\n{region}\n{role}", cluster.name);

@@ -264,9 +264,10 @@ fn instance_facts(listed: &Listed) -> InstanceFacts {
     }
 }
 
-/// Converts why an instance has stopped or ended.
+/// Converts why an instance has stopped or ended. Instances that start have the reason `pending`.
 fn convert_state_reason(reason: &ListedReason) -> Option<StateReason> {
-    let code = reason.code().filter(|code| !code.is_empty())?;
+    let is_end = |code: &&str| code.starts_with("Server.") || code.starts_with("Client.");
+    let code = reason.code().filter(is_end)?;
     let message = reason.message().unwrap_or_default();
     Some(StateReason { code: text::bounded_line(code), message: text::bounded_line(message) })
 }

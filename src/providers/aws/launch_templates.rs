@@ -84,6 +84,12 @@ impl Templates {
         }
     }
 
+    /// Returns the templates that are unused at this time.
+    #[cfg(test)]
+    pub(crate) async fn idle_templates(&self, now: jiff::Timestamp) -> Vec<String> {
+        self.0.lock().await.idle_templates(now)
+    }
+
     /// Deletes unused templates of an installation in the cleanup scope. Returns their number.
     pub(crate) async fn delete_unused(
         &self,

@@ -9,6 +9,7 @@ use aws_sdk_pricing::types::{Filter, FilterType};
 use aws_smithy_types::DateTime;
 use serde_json::Value;
 
+use crate::catalog::region;
 use crate::host::clock;
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::Price;
@@ -56,8 +57,7 @@ async fn read_prices(
     let call = account.pricing.get_products().service_code("AmazonEC2");
     let call = call.set_filters(Some(filters.collect()));
     let pages = call.into_paginator().page_size(PAGE).send();
-    let is_china = region.starts_with("cn-");
-    let currency = if is_china { "CNY" } else { "USD" };
+    let currency = region::currency(region);
     paginate::collect(account, "GetProducts", pages, |page, prices| {
         let products = page.price_list().iter();
         prices.extend(products.filter_map(|text| parse_product(text, currency)));

@@ -34,7 +34,7 @@ use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::ResolvedNodeClass;
 use crate::model::template_hash::node_class_hash;
 use crate::outbound::fence::{self, Fence, NotLeader};
-use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::clients::{AwsClients, pricing_region};
 use crate::providers::aws::cluster_info::{ClusterInfoCache, ClusterInfoResult};
 use crate::providers::aws::dry_run::DryRuns;
 use crate::providers::aws::error::AwsError;
@@ -123,8 +123,7 @@ pub(crate) enum RegionMessage {
 pub(crate) struct RegionTask {
     shared: Arc<RegionState>,
     region: Region,
-    /// The shipped catalog: list prices until the price list was read, and facts that EC2 does not
-    /// provide.
+    /// The shipped catalog: facts that EC2 does not provide.
     shipped: Region,
     found: RegionResources,
     images: Images,
@@ -149,7 +148,7 @@ impl RegionTask {
     pub(crate) fn new(shared: Arc<RegionState>) -> Self {
         let shipped = Region::shipped();
         Self {
-            region: Region::new(&shared.account.key.region, shipped.source),
+            region: Region::with_shipped_prices(&shared.account.key.region, &shipped),
             shared,
             shipped,
             found: RegionResources::default(),
@@ -229,7 +228,8 @@ impl RegionTask {
             self.resolve_all_classes().await;
         }
         let spot = self.refresh(RefreshTask::SpotPrices, Self::read_spot_prices).await;
-        let list = self.refresh(RefreshTask::ListPrices, Self::read_list_prices).await;
+        let list = self.has_price_list()
+            && self.refresh(RefreshTask::ListPrices, Self::read_list_prices).await;
         if spot || list {
             self.resolve_all_classes().await;
         }
@@ -240,7 +240,8 @@ impl RegionTask {
         // Only the leader deletes resources.
         let fences: Arc<[Fence]> =
             self.led_clusters().map(|member| member.connection.fence.of_this_term()).collect();
-        if !scope.led.is_empty() && self.schedule.begin_if_due(RefreshTask::Profiles) {
+        let uses_iam = !scope.led.is_empty() && !self.is_isolated();
+        if uses_iam && self.schedule.begin_if_due(RefreshTask::Profiles) {
             let removing = self.delete_unused_profiles(&scope);
             let outcome = fence::run_fenced(fences.clone(), removing).await;
             self.record_result(RefreshTask::Profiles, cleanup_result(outcome));
@@ -266,6 +267,18 @@ impl RegionTask {
 
     fn record_result(&mut self, task: RefreshTask, outcome: Result<bool, AwsError>) -> bool {
         self.schedule.record_result(&self.region.name, task, outcome)
+    }
+
+    /// Returns whether this host does not reach AWS services without VPC endpoints. This is the
+    /// same for all clusters.
+    fn is_isolated(&self) -> bool {
+        self.members.values().any(|member| member.cluster.isolated_vpc)
+    }
+
+    /// Returns whether the price list of the region can be read. Otherwise the prices that ship
+    /// apply.
+    fn has_price_list(&self) -> bool {
+        pricing_region(&self.region.name).is_some() && !self.is_isolated()
     }
 
     /// Managed clusters.

@@ -482,7 +482,7 @@ fn node_class_is_ready_when_all_conditions_are_met() {
     let why = supply(&found).expect_err("not ready").to_string();
     assert!(why.starts_with("SubnetsNotFound: no subnet has the tag a=b no"), "{why}");
     assert_eq!(why.chars().count(), 800);
-    let empty = Region::unknown("eu-west-1");
+    let empty = Region::with_shipped_prices("eu-west-1", &Region::shipped());
     let base = Arc::new(empty.catalog());
     let own = NodeClassSupply::new(&empty, &base, &default_node_class(), &resolved(), none);
     let why = own.supply.expect_err("not ready");

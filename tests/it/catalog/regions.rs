@@ -27,7 +27,7 @@ fn list(all: &[(&str, f64)]) -> Vec<(TypeName, Price)> {
 
 /// A region with m5.large in two zones, and with a type that is not shipped.
 fn region() -> Region {
-    let mut own = Region::unknown("eu-west-1");
+    let mut own = Region::with_shipped_prices("eu-west-1", &Region::shipped());
     let mut m5 = shape("m5.large");
     (m5.branch_enis, m5.network_mbps) = (0, None);
     let new = InstanceTypeSpec::new("z9.large", Arch::Arm64, 2, 4096);
@@ -187,7 +187,7 @@ fn labels_are_derived_from_ec2_descriptions() {
         ebs_mbps: Some(10),
         ..InstanceTypeSpec::new("b9.large", Arch::Amd64, 2, 4096)
     };
-    let mut own = Region::unknown("eu-west-1");
+    let mut own = Region::with_shipped_prices("eu-west-1", &Region::shipped());
     own.set_shapes([one, two], &SHIPPED.0);
     let catalog = own.catalog();
     let rows = [

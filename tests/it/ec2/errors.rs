@@ -277,13 +277,6 @@ const SPREAD: &str = "You've reached the limit of instances in this spread place
     spread placement group can have up to seven instances per Availability Zone.";
 const SPOT_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 
-const ALL_UNSUPPORTED: &[&str] = &[
-    "m5.large a unsupported",
-    "m5.large b unsupported",
-    "m5.xlarge a unsupported",
-    "m5.xlarge b unsupported",
-];
-
 /// Code, message and subject of an error; the refusals.
 const ITEMS: &[(&str, &str, &str, &[&str])] = &[
     ("InsufficientInstanceCapacity", "", "m5.large a", &["m5.large a insufficient-capacity"]),
@@ -327,7 +320,8 @@ const ITEMS: &[(&str, &str, &str, &[&str])] = &[
     ("UnauthorizedOperation", "", "m5.large a", &[]),
     ("InvalidLaunchTemplateName.NotFoundException", "", "m5.large a", &[]),
     ("InvalidFleetConfiguration", "", "m5.large b", &["m5.large b unsupported"]),
-    ("InvalidFleetConfiguration", "", "- -", ALL_UNSUPPORTED),
+    ("InvalidFleetConfiguration", "", "- -", &[]),
+    ("InvalidLaunchTemplateId.NotFound", "", "m5.large a", &[]),
     // The request is wrong for this type or zone.
     ("InvalidParameterValue", "The boot mode", "m5.large b", &["m5.large b unsupported"]),
     ("InvalidParameterCombination", "", "m5.large b", &["m5.large b unsupported"]),
@@ -350,11 +344,33 @@ fn fleet_errors_refuse_the_offerings_they_concern() {
         assert_eq!(outcome.spot_denied, *code == SPOT_ROLE);
         let throttles = ["RequestLimitExceeded", "MaxFleetCountExceeded"];
         assert_eq!(outcome.throttled, throttles.contains(code));
-        assert_eq!(outcome.template_gone, code.starts_with("InvalidLaunchTemplateName"));
+        assert_eq!(outcome.template_gone, code.starts_with("InvalidLaunchTemplate"));
         let exhausted: Vec<&str> = outcome.exhausted.iter().map(String::as_str).collect();
         let subnet = about.split(' ').nth(2).map(|own| format!("subnet-{own}"));
         assert_eq!(exhausted, Vec::from_iter(subnet.as_deref()));
     }
+}
+
+/// An unknown error of every alternative is an error of the request. The cause is reported, and
+/// launches are repeated once it is fixed.
+#[test]
+fn unknown_error_of_all_offerings_refuses_none() {
+    let all = ["m5.large a", "m5.large b", "m5.xlarge a", "m5.xlarge b"];
+    let gone = |about: &str| error("InvalidAMIID.NotFound", "ami-1", about);
+    let errors = all.map(gone);
+    let outcome = FleetOutcome::from_errors(&request("spot"), &errors);
+    let CommandResult::Failed { kind, text } = outcome.command_result() else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!((kind, refusals(&outcome)), (FailureKind::Invalid, vec![]));
+    assert!(text.contains("the image does not exist"), "{text}");
+    // As long as one offering is refused for a different reason, others may succeed.
+    let ice = error("InsufficientInstanceCapacity", "", all[3]);
+    let mixed = [&errors[..3], &[ice]].concat();
+    let outcome = FleetOutcome::from_errors(&request("spot"), &mixed);
+    assert_eq!(refusals(&outcome).len(), 4);
+    let outcome = FleetOutcome::from_errors(&request("spot"), &errors[..3]);
+    assert_eq!(refusals(&outcome).len(), 3);
 }
 
 #[test]

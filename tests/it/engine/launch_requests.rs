@@ -14,7 +14,7 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::watched_object::WatchedObject;
 use outrigger::provider::{CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind};
 
-use super::{Stage, pending_pod};
+use super::{Stage, fleet_view, pending_pod};
 
 /// If the batch window closed between two verdicts of a slow scheduler, each pod would cause a
 /// planning round and a node of its own.
@@ -153,9 +153,13 @@ fn launch_records_whether_min_values_are_relaxed() {
     }
 }
 
-/// Returns how many launches for one pod are sent in an hour, if each has this result.
-fn launches_in_an_hour(result: impl Fn(&Launch) -> CommandResult) -> usize {
+/// Returns how many launches for one pod are sent in an hour, if each has this result, in a cluster
+/// alone or of a fleet with limits.
+fn launches_in_an_hour(of_fleet: bool, result: impl Fn(&Launch) -> CommandResult) -> usize {
     let mut stage = Stage::new(ManagementMode::Manage);
+    if of_fleet {
+        stage.event(Event::FleetChanged(Some(fleet_view(20))));
+    }
     stage.sync(vec![], vec![pending_pod("a")]);
     let mut sent = 0;
     for _ in 0..3600 {
@@ -180,7 +184,8 @@ fn failing_launches_are_repeated_at_growing_intervals() {
         let result = |_: &Launch| CommandResult::Failed { kind, text: "no".to_owned() };
         // The rate limit of the provider spaces the launches that it delays.
         let max = if matches!(kind, Throttled | Busy) { 720 } else { 70 };
-        counts.push((kind.as_str(), launches_in_an_hour(result), max));
+        counts.push((kind.as_str(), launches_in_an_hour(false, result), max));
+        counts.push((kind.as_str(), launches_in_an_hour(true, result), max));
     }
     for (kind, name) in RefusalKind::ALL {
         let refused = |launch: &Launch| {
@@ -188,8 +193,11 @@ fn failing_launches_are_repeated_at_growing_intervals() {
             let refused = offerings.map(|offering| OfferingRefusal { offering, kind });
             CommandResult::LaunchRefused(refused.collect())
         };
-        counts.push((name, launches_in_an_hour(refused), 70));
+        counts.push((name, launches_in_an_hour(false, refused), 120));
     }
+    let none = |_: &Launch| CommandResult::LaunchRefused(Vec::new());
+    counts.push(("nothing launched", launches_in_an_hour(false, none), 75));
+    counts.push(("nothing launched", launches_in_an_hour(true, none), 75));
     println!("result, launches in an hour, at most: {counts:#?}");
     assert!(counts.iter().all(|(_, count, max)| (1..=*max).contains(count)), "{counts:?}");
 }

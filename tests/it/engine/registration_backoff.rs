@@ -1,8 +1,9 @@
 //! Pools whose nodes do not register, everywhere or in one zone.
 
 use jiff::SignedDuration;
+use outrigger::engine::Engine;
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::ManagementMode;
+use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::id::NodeClassName;
 use outrigger::model::instance::{Instance, InstanceFacts, InstanceState, StateReason};
 use outrigger::model::labels::ARCH;
@@ -212,6 +213,32 @@ fn instances_that_end_at_launch_are_not_launched_over_and_over() {
         // It is launched for each of the three pods, until launches in its zone are delayed.
         assert!(again <= 20, "{code}: {first} was launched {again} times more");
         assert!(ends(&stage).len() + 3 >= launches);
+    }
+}
+
+/// After a restart, the engine knows nothing of the Nodes that ended instances had.
+#[test]
+fn instances_of_earlier_processes_do_not_end_early() {
+    for restarts in [false, true] {
+        let mut stage = three_nodes();
+        stage.run(20, &[]);
+        assert_eq!(stage.launches.len(), 3);
+        let pods = stage.engine.state().objects.pods.values().cloned().collect();
+        if restarts {
+            let cluster = Cluster::clone(&stage.engine.state().cluster);
+            stage.engine = Engine::new(8);
+            stage.start(ManagementMode::Manage);
+            stage.set(cluster);
+            stage.sync(vec![], pods);
+            stage.run(1, &[]);
+        }
+        for instance in stage.instances.values_mut() {
+            instance.state = InstanceState::Terminated;
+        }
+        stage.run(60, &[]);
+        let is_end = |report: &&Report| matches!(report, Report::EndedEarly { .. });
+        let ends = stage.reports.iter().filter(is_end).count();
+        assert_eq!(ends, if restarts { 0 } else { 3 });
     }
 }
 

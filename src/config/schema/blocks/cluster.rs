@@ -38,6 +38,10 @@ block_types! {
         zonal_shift: ArgumentType::Flag => false;
         /// Disables the EC2 dry runs that validate a node class before nodes are launched with it.
         disable_dry_run: ArgumentType::Flag => false;
+        /// Whether the host reaches AWS only through VPC endpoints. Outrigger then does not call
+        /// IAM and the price list, which have none: node classes need `instance_profile`, and list
+        /// prices are those that ship.
+        isolated_vpc: ArgumentType::Flag => false;
         /// Component that binds pods to new nodes. `scheduler`: the cluster's scheduler, once the
         /// node exists. `early`: Outrigger, as soon as the name of the node is known.
         binding: ArgumentType::OneOf(&["scheduler", "early"]) => "scheduler";

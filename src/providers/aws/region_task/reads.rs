@@ -16,9 +16,6 @@ impl RegionTask {
         let specs = instance_types::list_types(account).await?;
         let offerings = instance_types::list_offerings(account).await?;
         let is_changed = self.region.set_shapes(specs, &self.shipped);
-        if self.region.list.is_empty() {
-            self.region.list.clone_from(&self.shipped.list);
-        }
         Ok(self.region.set_zones(offerings) || is_changed)
     }
 

@@ -1,6 +1,6 @@
 //! The exact CreateFleet and launch template requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -11,7 +11,9 @@ use crate::ec2::create_fleet::{
     AllocationStrategy, FleetRequest, LaunchTemplateConfig, Override, TargetCapacityType,
 };
 use crate::ec2::launch_template::{RenderedUserData, TemplateTarget, Variation, build_template};
+use crate::ec2::launch_template_cache::KEPT;
 use crate::ec2::subnet_capacity::ReservedAddresses;
+use crate::host::clock;
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
@@ -209,7 +211,10 @@ async fn request_that_is_too_large_is_repeated_with_fewer_alternatives() {
         let counts: Vec<usize> = fleets.clone().map(sent).collect();
         assert_eq!(counts, expected, "{permitted}");
         let tokens = fleets.flat_map(|it| with_prefix(it, "ClientToken="));
-        assert_eq!(tokens.collect::<std::collections::BTreeSet<_>>().len(), expected.len());
+        assert_eq!(tokens.collect::<BTreeSet<_>>().len(), expected.len());
+        // No request uses the template any more.
+        let later = clock::now() + KEPT;
+        assert_eq!(templates.idle_templates(later).await, [request.configs[0].template.name()]);
     }
 }
 
