@@ -21,13 +21,17 @@ pub(crate) struct TokenArgs {
     /// ARN of an IAM role to assume
     #[arg(long)]
     role_arn: Option<String>,
+    /// External ID with which the role is assumed
+    #[arg(long, requires = "role_arn")]
+    external_id: Option<String>,
 }
 
 pub(crate) fn execute(arguments: TokenArgs) -> anyhow::Result<ExitCode> {
-    let key = AccountKey { region: arguments.region, role: arguments.role_arn };
+    let TokenArgs { cluster_name, region, role_arn, external_id } = arguments;
+    let key = AccountKey { region, role: role_arn, external_id };
     let token = super::wait_for(async {
         let account = Accounts::default().get(&key).await;
-        eks_token::create_token(&account.config, &key.region, &arguments.cluster_name).await
+        eks_token::create_token(&account.config, &key.region, &cluster_name).await
     });
     let token = token?.context("cannot create a token")?;
     // Kubernetes requires whole seconds.

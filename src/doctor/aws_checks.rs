@@ -24,6 +24,7 @@ use crate::model::cluster::Cluster;
 use crate::providers::aws::clients::{
     AccountKey, Accounts, AwsClients, pricing_region, without_retries,
 };
+use crate::providers::aws::cluster_info::KnownVersions;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::{caller_identity, cluster_info, instance_types, refresh, sqs};
 
@@ -74,7 +75,12 @@ impl AwsAccounts {
                 None => None,
                 Some(to) => {
                     scope
-                        .within(cluster_info::read_cluster_info(cluster, to, &findings.account))
+                        .within(cluster_info::read_cluster_info(
+                            cluster,
+                            to,
+                            &findings.account,
+                            KnownVersions::default(),
+                        ))
                         .await
                 }
             };

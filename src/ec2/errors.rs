@@ -162,7 +162,7 @@ pub fn classify_error(
 
 fn error_class(code: &str, message: &str, status: Option<u16>) -> ErrorClass {
     match code {
-        "InvalidLaunchTemplateName.NotFoundException" => ErrorClass::TemplateGone,
+        TEMPLATE_GONE => ErrorClass::TemplateGone,
         "IdempotentParameterMismatch" | "IdempotentInstanceTerminated" => ErrorClass::TokenReused,
         "DryRunOperation" => ErrorClass::DryRun,
         "InvalidParameterValue" if message.contains("Invalid IAM Instance Profile name") => {
@@ -281,9 +281,8 @@ const SPOT_ADVICE: &str = "spot instances need the service-linked role AWSServic
 /// The code if a type does not exist in a zone. Without a type or zone, the request is wrong.
 const NOT_SOLD: &str = "InvalidFleetConfiguration";
 
-/// The codes if a launch template does not exist.
-pub const TEMPLATE_GONE: [&str; 2] =
-    ["InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"];
+/// The code if a launch template does not exist.
+pub const TEMPLATE_GONE: &str = "InvalidLaunchTemplateName.NotFoundException";
 
 /// Part of the message if a spread placement group is full. EC2 reports this as missing capacity.
 /// Source: karpenter-provider-aws, pkg/errors.
@@ -395,13 +394,15 @@ impl FleetOutcome {
             Some(kind) => kind,
             None => {
                 let failure = classify_error("ec2:CreateFleet", code, &error.message, None);
-                let is_gone = TEMPLATE_GONE.contains(&code);
+                let is_gone = code == TEMPLATE_GONE;
                 self.throttled |= failure.sort == ErrorClass::Throttled;
                 self.template_gone |= is_gone;
                 self.add_note(failure.text.clone());
+                // The offerings of a template that does not exist are not at fault.
+                let is_of_template = code.starts_with("InvalidLaunchTemplate");
                 let is_of_offering = error.names_offering() && failure.refuses_one_offering();
                 self.failure.get_or_insert(failure);
-                if is_gone || !is_of_offering {
+                if !is_of_offering || is_of_template {
                     return;
                 }
                 RefusalKind::Unsupported

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::catalog::image_selection;
 use crate::model::labels::Labels;
-use crate::model::node_class::image::ImageTerm;
+use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::network::{
     MatchCriteria, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm, SubnetTerm,
 };
@@ -40,8 +40,23 @@ pub struct ListedReservation {
     pub owner: String,
     /// Which launches use the reservation automatically. `None` for an unknown value.
     pub criteria: Option<MatchCriteria>,
+    /// Whether it is for instances with Windows.
+    pub is_windows: bool,
+    /// Whether it is for instances on dedicated hardware, which are not launched into reservations.
+    pub is_dedicated: bool,
     /// Tags.
     pub tags: Labels,
+}
+
+impl ListedReservation {
+    /// Returns whether instances of a node class fit the platform and tenancy of the reservation.
+    /// The platform of an image of the family `custom` is unknown. Source: EC2 user guide, instance
+    /// attributes of Capacity Reservations.
+    fn fits(&self, class: &NodeClass) -> bool {
+        let is_platform = class.family == AmiFamily::Custom
+            || class.family.windows_build().is_some() == self.is_windows;
+        is_platform && !self.is_dedicated
+    }
 }
 
 /// The resources of an account and region that node classes may select.
@@ -188,7 +203,8 @@ fn resolve_reservations(
         .filter(|listed| {
             let ends = listed.found.reservation.ends;
             let mut terms = class.reservations.iter();
-            ends.is_none_or(|end| end > now) && terms.any(|term| reservation_matches(term, listed))
+            let is_open = ends.is_none_or(|end| end > now) && listed.fits(class);
+            is_open && terms.any(|term| reservation_matches(term, listed))
         })
         .map(|listed| listed.found.clone())
         .collect();

@@ -305,6 +305,11 @@ pub struct Cluster {
     pub region: String,
     /// IAM role that is assumed for all AWS calls. `None` means the daemon's own credentials.
     pub role_arn: Option<String>,
+    /// External ID with which the role is assumed.
+    pub external_id: Option<String>,
+    /// URL of the API server for nodes. `None` if it is the endpoint of EKS, or the URL that
+    /// Outrigger uses.
+    pub node_endpoint: Option<String>,
     /// API access. An offline plan does not need it.
     pub kubeconfig: Option<Kubeconfig>,
     /// EKS settings, if the cluster is an EKS cluster.

@@ -86,6 +86,9 @@ fn lower_cluster(
         check_managed(section, installation);
     }
     check_ec2(section);
+    if section.is_set("external_id") && role_arn(section).is_none() {
+        warn_unused(section, "external_id", "Outrigger assumes no role for this cluster");
+    }
     check_of_mode(section, managed);
     let cluster = Cluster {
         installation: installation.name.clone().unwrap_or_default(),
@@ -97,6 +100,8 @@ fn lower_cluster(
         },
         region: section.owned_text("region").unwrap_or_default(),
         role_arn: role_arn(section),
+        external_id: section.owned_text("external_id"),
+        node_endpoint: section.owned_text("node_endpoint"),
         kubeconfig: section.block("kubeconfig").map(|inner| kubeconfig(reader, inner)),
         eks: section.block("eks").map(lower_eks),
         interruption: section.block("interruption").map(interruption_queue),

@@ -40,12 +40,15 @@ pub(crate) struct AccountKey {
     pub(crate) region: String,
     /// Assumed role. `None` uses the identity of the daemon.
     pub(crate) role: Option<String>,
+    /// External ID with which the role is assumed.
+    pub(crate) external_id: Option<String>,
 }
 
 impl AccountKey {
     /// Account and region of a cluster's instances.
     pub(crate) fn from_cluster(cluster: &Cluster) -> Self {
-        Self { region: cluster.region.clone(), role: cluster.role_arn.clone() }
+        let Cluster { region, role_arn, external_id, .. } = cluster.clone();
+        Self { region, role: role_arn, external_id }
     }
 
     /// Returns whether both are the same region and account, regardless of the role. EC2 rate
@@ -113,10 +116,12 @@ impl AwsClients {
                 let provider = AssumeRoleProvider::builder(role)
                     .configure(&base)
                     .session_name("outrigger")
-                    .region(Region::new(key.region.clone()))
-                    .build()
-                    .await;
-                let provider = SharedCredentialsProvider::new(provider);
+                    .region(Region::new(key.region.clone()));
+                let provider = match &key.external_id {
+                    Some(id) => provider.external_id(id),
+                    None => provider,
+                };
+                let provider = SharedCredentialsProvider::new(provider.build().await);
                 base.into_builder().credentials_provider(provider).build()
             }
         };
@@ -222,6 +227,7 @@ mod tests {
         AccountKey {
             region: region.to_owned(),
             role: role.map(|role| format!("arn:aws:iam::{role}")),
+            external_id: None,
         }
     }
 

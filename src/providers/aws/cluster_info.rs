@@ -12,10 +12,10 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::Api;
 use thiserror::Error;
 use tokio::task::{Id, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::bootstrap::ClusterEndpoint;
-use crate::host::text;
+use crate::host::{clock, text};
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
@@ -24,6 +24,8 @@ use crate::providers::aws::error::{AwsError, MapAwsError};
 
 /// Timeout of one API call.
 const CALL: Duration = Duration::from_secs(15);
+/// API servers of different versions return their versions in turn for at most this long.
+const UPGRADE: Duration = Duration::from_mins(10);
 /// Line length of PEM. Source: RFC 7468.
 const PEM_LINE: usize = 64;
 /// The conventional Service of the cluster DNS.
@@ -45,9 +47,33 @@ pub(crate) enum HomeError {
 /// Cluster data for nodes.
 pub(crate) struct ClusterInfo {
     pub(crate) home: ClusterEndpoint,
-    /// Data that could not be read from the API server, with reasons.
+    /// Data that could not be read from the API server or EKS, with reasons.
     pub(crate) missing: Vec<String>,
+    /// What is known of the version, for the next read.
+    pub(crate) versions: KnownVersions,
 }
+
+/// What earlier reads have found of the version of a cluster. During an upgrade, the API servers
+/// of a cluster return different versions, and the nodes of a newer version than that of an API
+/// server are not supported. Source: Kubernetes, version skew policy.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KnownVersions {
+    /// The data of EKS, which changes its version at the end of an upgrade.
+    eks: Option<EksData>,
+    /// Versions that API servers have returned recently, and when.
+    recent: Vec<(Instant, Version)>,
+}
+
+/// Data of a cluster in EKS.
+#[derive(Clone, Debug)]
+struct EksData {
+    version: Option<String>,
+    endpoint: Option<String>,
+    service_cidr: Option<String>,
+}
+
+/// Major and minor version.
+type Version = (u32, u32);
 
 /// Reads the data of clusters concurrently, so that a slow API server delays no other cluster.
 #[derive(Default)]
@@ -55,6 +81,8 @@ pub(crate) struct ClusterInfoCache {
     reads: JoinSet<ClusterInfoResult>,
     /// Clusters whose data is being read, with the engine of each.
     reading: BTreeMap<Id, (ClusterName, u64)>,
+    /// The versions that earlier reads have found.
+    versions: BTreeMap<ClusterName, KnownVersions>,
 }
 
 /// Data of a cluster, and its engine.
@@ -77,9 +105,10 @@ impl ClusterInfoCache {
         if self.reading.values().any(|reading| *reading == key) {
             return;
         }
+        let known = self.versions.get(&cluster.name).cloned().unwrap_or_default();
         let task = self.reads.spawn(async move {
             ClusterInfoResult {
-                info: read_cluster_info(&cluster, &connection, &account).await,
+                info: read_cluster_info(&cluster, &connection, &account, known).await,
                 cluster: cluster.name.clone(),
                 session,
             }
@@ -87,16 +116,23 @@ impl ClusterInfoCache {
         self.reading.insert(task.id(), key);
     }
 
-    /// Makes the task ignore the result of the read in progress, because the cluster has changed.
+    /// Makes the task ignore the result of the read in progress, and what was read before, because
+    /// the cluster has changed or was removed.
     pub(crate) fn cancel_read(&mut self, cluster: &ClusterName) {
         self.reading.retain(|_, (name, _)| name != cluster);
+        self.versions.remove(cluster);
     }
 
     /// Returns the next result. Waits forever if no read is in progress.
     pub(crate) async fn next_result(&mut self) -> ClusterInfoResult {
         loop {
             match self.reads.join_next_with_id().await {
-                Some(Ok((task, result))) if self.reading.remove(&task).is_some() => return result,
+                Some(Ok((task, result))) if self.reading.remove(&task).is_some() => {
+                    if let Ok(info) = &result.info {
+                        self.versions.insert(result.cluster.clone(), info.versions.clone());
+                    }
+                    return result;
+                }
                 Some(Ok(_)) => {}
                 // The read panicked, and is repeated later.
                 Some(Err(error)) => drop(self.reading.remove(&error.id())),
@@ -107,15 +143,21 @@ impl ClusterInfoCache {
 }
 
 /// Reads the data for nodes of a cluster.
+///
+/// The version and the endpoint of an EKS cluster are those of EKS: this host may reach the API
+/// server at an address that nodes do not. EKS is asked once, and again while an API server returns
+/// a different version.
 pub(crate) async fn read_cluster_info(
     cluster: &Cluster,
     connection: &Connection,
     account: &AwsClients,
+    mut known: KnownVersions,
 ) -> Result<ClusterInfo, HomeError> {
     let version = timeout(CALL, connection.client.apiserver_version()).await;
     let version = version.map_err(|_| HomeError::Late)?;
     let version = version.map_err(|error| HomeError::Version(Box::new(error)))?;
     let minor = version.minor.trim_end_matches('+');
+    let returned = format!("{}.{minor}", version.major);
     let (mut missing, mut missing_cidr) = (Vec::new(), Vec::new());
     let dns = dns_address(connection, &mut missing).await;
     let eks = cluster.eks.as_ref();
@@ -130,20 +172,56 @@ pub(crate) async fn read_cluster_info(
         service_cidr,
         dns,
         ipv6: dns.is_some_and(|address| address.is_ipv6()),
-        version: format!("{}.{minor}", version.major),
+        version: known.lowest_recent(&returned),
     };
     if let Some(eks) = eks {
-        let name = eks.name.clone().unwrap_or(cluster.name.to_string());
-        if home.service_cidr.is_none() {
-            let listed = describe_cluster(account, &name).await.map_err(HomeError::Eks)?;
-            home.service_cidr = listed_cidr(&listed);
+        home.name = eks.name.clone().unwrap_or(cluster.name.to_string());
+        if known.eks.as_ref().is_none_or(|data| data.version.as_deref() != Some(&returned)) {
+            match describe_cluster(account, &home.name).await {
+                Ok(listed) => known.eks = Some(EksData::from_listed(&listed)),
+                Err(fault) if home.service_cidr.is_none() && known.eks.is_none() => {
+                    return Err(HomeError::Eks(fault));
+                }
+                Err(fault) => missing.push(format!("the version of the cluster in EKS: {fault}")),
+            }
         }
-        home.name = name;
+        if let Some(data) = known.eks.clone() {
+            home.version = data.version.unwrap_or(home.version);
+            home.endpoint = data.endpoint.unwrap_or(home.endpoint);
+            home.service_cidr = home.service_cidr.or(data.service_cidr);
+        }
+    }
+    if let Some(configured) = &cluster.node_endpoint {
+        home.endpoint.clone_from(configured);
     }
     if home.service_cidr.is_none() {
         missing.append(&mut missing_cidr);
     }
-    Ok(ClusterInfo { home, missing })
+    Ok(ClusterInfo { home, missing, versions: known })
+}
+
+impl KnownVersions {
+    /// Records a version that an API server has returned. Returns the lowest recent one.
+    fn lowest_recent(&mut self, returned: &str) -> String {
+        let now = clock::monotonic_now();
+        self.recent.retain(|(at, _)| now.duration_since(*at) < UPGRADE);
+        let version = returned
+            .split_once('.')
+            .and_then(|(major, minor)| Some((now, (major.parse().ok()?, minor.parse().ok()?))));
+        self.recent.extend(version);
+        let lowest = self.recent.iter().map(|(_, version)| version).min();
+        lowest.map_or(returned.to_owned(), |(major, minor)| format!("{major}.{minor}"))
+    }
+}
+
+impl EksData {
+    fn from_listed(listed: &Listed) -> Self {
+        Self {
+            version: listed.version().map(str::to_owned),
+            endpoint: listed.endpoint().map(str::to_owned),
+            service_cidr: listed_cidr(listed),
+        }
+    }
 }
 
 /// Data of a cluster from EKS.

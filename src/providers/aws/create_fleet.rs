@@ -13,6 +13,8 @@ use aws_sdk_ec2::types::{
     SpotAllocationStrategy, SpotOptionsRequest, TargetCapacitySpecificationRequest,
 };
 
+use futures::future::join_all;
+
 use crate::ec2::create_fleet::{
     FleetRequest, LaunchTemplateConfig, Override, TOKEN_MAX, TargetCapacityType,
 };
@@ -57,9 +59,9 @@ pub(crate) async fn launch_instances(
         templates.on_request_done(&names).await;
         let (is_gone, has_instances) = match &outcome {
             Ok(launch) => (launch.errors.template_gone, !launch.launched.is_empty()),
-            Err(fault) => (fault.has_code(&TEMPLATE_GONE), false),
+            Err(fault) => (fault.has_code(&[TEMPLATE_GONE]), false),
         };
-        if is_gone {
+        if is_gone && !is_template_checked {
             templates.forget_missing(&names).await;
         }
         let fault = outcome.as_ref().err().map(|fault| fault.to_failure("ec2").sort);
@@ -112,12 +114,13 @@ pub(crate) async fn fleet_configs(
     templates: &Templates,
     request: &FleetRequest,
 ) -> Result<Vec<FleetLaunchTemplateConfigRequest>, AwsError> {
-    let mut configs = Vec::with_capacity(request.configs.len());
-    for wanted in &request.configs {
-        templates.ensure_exists(account, &wanted.template).await?;
-        configs.push(fleet_config(wanted));
+    let wanted = request.configs.iter();
+    // No creation is cancelled because of the error of another one.
+    let created = wanted.clone().map(|it| templates.ensure_exists(account, &it.template));
+    for outcome in join_all(created).await {
+        outcome?;
     }
-    Ok(configs)
+    Ok(wanted.map(fleet_config).collect())
 }
 
 /// A template by name, with its alternatives.

@@ -1,5 +1,8 @@
 //! Creates launch templates, once per name, and deletes unused templates.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use aws_sdk_ec2::operation::create_launch_template::builders::CreateLaunchTemplateFluentBuilder;
 use aws_sdk_ec2::types::{
     CapacityReservationPreference, CapacityReservationTarget,
@@ -19,7 +22,7 @@ use aws_sdk_ec2::types::{
     RequestLaunchTemplateData, ResourceType, Tag, TagSpecification, Tenancy, VolumeType,
 };
 use aws_smithy_types::base64;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::ec2::cleanup_scope::CleanupScope;
 use crate::ec2::launch_template::{
@@ -40,13 +43,28 @@ const PAGE: i32 = 200;
 
 /// Known templates and their users.
 #[derive(Debug, Default)]
-pub(crate) struct Templates(Mutex<LaunchTemplateCache>);
+pub(crate) struct Templates {
+    cache: Mutex<LaunchTemplateCache>,
+    /// Templates that are being created or deleted. Their requests wait; others do not.
+    changing: Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
+}
 
 impl Templates {
     /// Creates a value with this cache.
     #[cfg(test)]
     pub(crate) fn from_cache(cache: LaunchTemplateCache) -> Self {
-        Self(Mutex::new(cache))
+        Self { cache: Mutex::new(cache), ..Self::default() }
+    }
+
+    /// Waits until no other task changes a template.
+    async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut changing = self.changing.lock().await;
+            // No task waits for these.
+            changing.retain(|_, lock| Arc::strong_count(lock) > 1);
+            changing.entry(name.to_owned()).or_default().clone()
+        };
+        lock.lock_owned().await
     }
 
     /// Ensures that the template of a request exists. Returns the template's name, which the caller
@@ -58,11 +76,10 @@ impl Templates {
     ) -> Result<String, AwsError> {
         let name = template.name();
         // Concurrent launches with the same template wait for one creation.
-        let mut cache = self.0.lock().await;
-        if cache.begin_use(&name, clock::now())
-            && let Err(fault) = create_template(account, &name, template).await
-        {
-            cache.remove_missing(&name);
+        let _lock = self.lock(&name).await;
+        let is_new = self.cache.lock().await.begin_use(&name, clock::now());
+        if is_new && let Err(fault) = create_template(account, &name, template).await {
+            self.cache.lock().await.remove_missing(&name);
             return Err(fault);
         }
         Ok(name)
@@ -70,7 +87,7 @@ impl Templates {
 
     /// Records that a request is complete.
     pub(crate) async fn on_request_done(&self, names: &[String]) {
-        let mut cache = self.0.lock().await;
+        let mut cache = self.cache.lock().await;
         for name in names {
             cache.end_use(name, clock::now());
         }
@@ -78,7 +95,7 @@ impl Templates {
 
     /// Removes templates from the cache that no longer exist in EC2.
     pub(crate) async fn forget_missing(&self, names: &[String]) {
-        let mut cache = self.0.lock().await;
+        let mut cache = self.cache.lock().await;
         for name in names {
             cache.remove_missing(name);
         }
@@ -87,7 +104,7 @@ impl Templates {
     /// Returns the templates that are unused at this time.
     #[cfg(test)]
     pub(crate) async fn idle_templates(&self, now: jiff::Timestamp) -> Vec<String> {
-        self.0.lock().await.idle_templates(now)
+        self.cache.lock().await.idle_templates(now)
     }
 
     /// Deletes unused templates of an installation in the cleanup scope. Returns their number.
@@ -109,7 +126,7 @@ impl Templates {
             })
             .await?;
         let idle = {
-            let mut cache = self.0.lock().await;
+            let mut cache = self.cache.lock().await;
             cache.apply_listing(listed, clock::now());
             let mut idle = cache.idle_templates(clock::now());
             // This host may have lost leadership of a cluster.
@@ -119,7 +136,8 @@ impl Templates {
         let removed = idle.len();
         for name in idle {
             // Later requests create the template again.
-            self.0.lock().await.remove_missing(&name);
+            let _lock = self.lock(&name).await;
+            self.cache.lock().await.remove_missing(&name);
             account.buckets.change.wait_for_token().await;
             let call = account.ec2.delete_launch_template();
             let deleted = call.launch_template_name(name).send().await;

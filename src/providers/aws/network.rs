@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_ec2::types::{
-    CapacityReservation, CapacityReservationState, CapacityReservationType, Filter,
-    InstanceMatchCriteria, PlacementGroup as Group, PlacementGroupState, PlacementStrategy, Tag,
+    CapacityReservation, CapacityReservationState, CapacityReservationTenancy,
+    CapacityReservationType, Filter, InstanceMatchCriteria, PlacementGroup as Group,
+    PlacementGroupState, PlacementStrategy, Tag,
 };
 use jiff::Timestamp;
 
@@ -155,6 +156,10 @@ fn convert_reservation(listed: &CapacityReservation, now: Timestamp) -> Option<L
             Some(InstanceMatchCriteria::Targeted) => Some(MatchCriteria::Targeted),
             _ => None,
         },
+        is_windows: listed
+            .instance_platform()
+            .is_some_and(|platform| platform.as_str().starts_with("Windows")),
+        is_dedicated: listed.tenancy() == Some(&CapacityReservationTenancy::Dedicated),
         tags: to_labels(listed.tags()),
     })
 }

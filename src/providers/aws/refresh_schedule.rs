@@ -19,6 +19,8 @@ pub(crate) enum RefreshTask {
     Types,
     /// Subnets, security groups, reservations, placement groups.
     Network,
+    /// Reservations, between the reads of the network.
+    Reservations,
     /// Zonal shifts.
     Shifts,
     /// Node classes.
@@ -47,7 +49,7 @@ impl RefreshTask {
             Self::Network | Self::Classes => Duration::from_mins(5),
             Self::SpotPrices | Self::Profiles => Duration::from_hours(1),
             Self::Templates => KEPT.unsigned_abs(),
-            Self::Health | Self::Shifts => Duration::from_secs(50),
+            Self::Health | Self::Shifts | Self::Reservations => Duration::from_secs(50),
         }
     }
 

@@ -198,6 +198,7 @@ impl RegionTask {
                     if member.is_some_and(|member| member.session == session)
                         && let Some(old) = self.members.remove(&name)
                     {
+                        self.homes.cancel_read(&name);
                         self.unregister_engine(&old, None);
                         self.start_listeners();
                     }
@@ -222,7 +223,11 @@ impl RegionTask {
             return;
         }
         let mut is_changed = self.refresh(RefreshTask::Types, Self::read_types).await;
-        is_changed |= self.refresh(RefreshTask::Network, Self::read_network).await;
+        if self.refresh(RefreshTask::Network, Self::read_network).await {
+            self.schedule.begin_if_due(RefreshTask::Reservations);
+            is_changed = true;
+        }
+        is_changed |= self.refresh(RefreshTask::Reservations, Self::read_reservations).await;
         is_changed |= self.refresh(RefreshTask::Shifts, Self::read_shifts).await;
         if self.schedule.begin_if_due(RefreshTask::Classes) || is_changed {
             self.resolve_all_classes().await;

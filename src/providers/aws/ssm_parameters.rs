@@ -28,7 +28,11 @@ pub(crate) async fn read_parameter(parameter: &SsmOutput) -> Result<String, Para
         Some(region) => region,
         None => own_region().await?,
     };
-    let account = AwsClients::new(AccountKey { region, role: None }, RateLimits::default()).await;
+    let account = AwsClients::new(
+        AccountKey { region, role: None, external_id: None },
+        RateLimits::default(),
+    )
+    .await;
     let call = account.ssm.get_parameter().name(&parameter.name);
     let answer = call.send().await.map_aws_error("GetParameter");
     let answer = answer.map_err(|fault| ParameterUnavailable {

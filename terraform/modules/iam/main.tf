@@ -31,6 +31,7 @@ module "trust" {
   partition         = data.aws_partition.current.partition
   assume_role_arns  = var.assume_role_arns
   trusted_role_arns = var.trusted_role_arns
+  external_id       = var.external_id
 }
 
 resource "aws_iam_role" "this" {

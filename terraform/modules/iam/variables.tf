@@ -80,6 +80,12 @@ variable "trusted_role_arns" {
   default     = []
 }
 
+variable "external_id" {
+  description = "External ID that `trusted_role_arns` must send: the `external_id` of clusters."
+  type        = string
+  default     = null
+}
+
 variable "session_manager" {
   description = "Allow Session Manager connections to the host."
   type        = bool

@@ -11,6 +11,7 @@ locals {
         disable_dry_run  = own.mode == "observe"
         eks_name         = own.eks_name
         endpoint         = own.endpoint
+        external_id      = own.external_id
         instance_profile = own.instance_profile
         lease_name       = own.lease_name
         mode             = own.mode
@@ -42,6 +43,7 @@ locals {
           # In observe mode only `outrigger doctor` sends dry runs for node classes. They would fail,
           # because the role may not launch instances for the cluster.
           disable_dry_run = own.mode == "observe" ? true : null
+          external_id     = own.external_id
           mode            = own.mode
           region          = own.region
           role_arn        = own.role_arn

@@ -16,12 +16,14 @@ locals {
 
   spoke_trust = {
     Version = "2012-10-17"
-    Statement = [{
+    Statement = [merge({
       Sid       = "AllowDaemon"
       Effect    = "Allow"
       Principal = { AWS = var.trusted_role_arns }
       Action    = ["sts:AssumeRole"]
-    }]
+      }, var.external_id == null ? {} : {
+      Condition = { StringEquals = { "sts:ExternalId" = var.external_id } }
+    })]
   }
 
   assume = {

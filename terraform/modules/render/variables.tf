@@ -259,6 +259,12 @@ variable "trusted_role_arns" {
   }
 }
 
+variable "external_id" {
+  description = "External ID that `trusted_role_arns` must send: the `external_id` of clusters."
+  type        = string
+  default     = null
+}
+
 variable "clusters" {
   description = "Clusters of the configuration, by name. A cluster without a `kubeconfig` is an EKS cluster."
   type = map(object({
@@ -270,6 +276,7 @@ variable "clusters" {
     service_cidr     = optional(string)
     kubeconfig       = optional(map(string))
     role_arn         = optional(string)
+    external_id      = optional(string)
     queue            = optional(string)
     lease_name       = optional(string)
     zonal_shift      = optional(bool, false)

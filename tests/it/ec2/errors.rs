@@ -344,7 +344,7 @@ fn fleet_errors_refuse_the_offerings_they_concern() {
         assert_eq!(outcome.spot_denied, *code == SPOT_ROLE);
         let throttles = ["RequestLimitExceeded", "MaxFleetCountExceeded"];
         assert_eq!(outcome.throttled, throttles.contains(code));
-        assert_eq!(outcome.template_gone, code.starts_with("InvalidLaunchTemplate"));
+        assert_eq!(outcome.template_gone, code.starts_with("InvalidLaunchTemplateName"));
         let exhausted: Vec<&str> = outcome.exhausted.iter().map(String::as_str).collect();
         let subnet = about.split(' ').nth(2).map(|own| format!("subnet-{own}"));
         assert_eq!(exhausted, Vec::from_iter(subnet.as_deref()));

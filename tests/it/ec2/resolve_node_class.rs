@@ -56,6 +56,8 @@ fn reserved(id: &str, owner: &str, open: bool, own: &str) -> ListedReservation {
             true => MatchCriteria::Open,
             false => MatchCriteria::Targeted,
         }),
+        is_windows: false,
+        is_dedicated: false,
         tags: tags(own),
     }
 }
@@ -283,6 +285,30 @@ fn reservations_are_found_by_their_terms() {
 }
 
 /// Kind, whether it is interruptible, minutes to its end; whether it is found.
+/// The family of the class; platform and tenancy of the reservation; whether it is used.
+#[test]
+fn reservations_of_another_platform_or_tenancy_are_not_used() {
+    let cases = [
+        (AmiFamily::Al2023, false, false, true),
+        (AmiFamily::Al2023, true, false, false),
+        (AmiFamily::Al2023, false, true, false),
+        (AmiFamily::Windows2022, true, false, true),
+        (AmiFamily::Windows2022, false, false, false),
+        (AmiFamily::Custom, true, false, true),
+        (AmiFamily::Custom, false, false, true),
+    ];
+    for (family, is_windows, is_dedicated, is_used) in cases {
+        let mut class = class();
+        class.family = family;
+        class.reservations = vec![ReservationTerm::Id("cr-1".to_owned())];
+        let listed = reserved("cr-1", "111122223333", false, "");
+        let listed = ListedReservation { is_windows, is_dedicated, ..listed };
+        let resources = RegionResources { reservations: Ok(vec![listed]), ..region_resources() };
+        let count = resolved(&class, &resources).reservations.len();
+        assert_eq!(count, usize::from(is_used), "{family:?} {is_windows} {is_dedicated}");
+    }
+}
+
 #[test]
 fn reservations_are_found_until_they_end() {
     use ReservationKind::{CapacityBlock, Default};

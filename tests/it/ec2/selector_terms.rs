@@ -19,6 +19,8 @@ fn missing_reservation_does_not_fail_the_condition() {
         },
         owner: "123456789012".to_owned(),
         criteria: Some(MatchCriteria::Targeted),
+        is_windows: false,
+        is_dedicated: false,
         tags: Labels::new(),
     };
     let cases: [(&[&str], &[&str], &[&str]); 4] = [

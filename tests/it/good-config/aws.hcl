@@ -7,6 +7,7 @@ cluster "eks" {
   region      = "eu-central-1"
   mode        = "manage"
   role_arn    = "arn:aws:iam::123456789012:role/team/outrigger"
+  external_id = "outrigger-prod"
   zonal_shift = true
   binding     = "early"
   tags        = { Environment = "prod" }
@@ -26,6 +27,7 @@ cluster "bare" {
   region          = "us-east-1"
   mode            = "manage"
   disable_dry_run = true
+  node_endpoint   = "https://api.example.com:6443"
   kubeconfig { path = "kubeconfig" }
   interruption { queue = "https://sqs.us-east-1.amazonaws.com/123456789012/outrigger" }
 }

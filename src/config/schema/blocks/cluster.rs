@@ -15,8 +15,13 @@ block_types! {
         name: ArgumentType::Name;
         /// AWS region of the instances. Required without a `simulated` or `exec` block.
         region: ArgumentType::Name;
+        /// URL of the API server for nodes. Defaults to the endpoint of the EKS cluster or, without
+        /// an `eks` block, to the URL that Outrigger uses.
+        node_endpoint: ArgumentType::Form(IdFormat::Https);
         /// IAM role to assume for all AWS calls. Defaults to the daemon's own identity.
         role_arn: ArgumentType::Form(IdFormat::RoleArn);
+        /// External ID with which the role is assumed, if its trust policy requires one.
+        external_id: ArgumentType::Form(IdFormat::Filled);
         /// `observe` only plans. `manage` also executes the plans.
         mode: ArgumentType::OneOf(&["observe", "manage"]) => "observe";
         /// Tags for everything that is launched for the cluster.

@@ -44,6 +44,15 @@ impl RegionTask {
         outcome.map(|()| true)
     }
 
+    /// Reads the reservations, if node classes select any. Other accounts and tools use them, too.
+    pub(super) async fn read_reservations(&mut self) -> Result<bool, AwsError> {
+        let mut classes = self.members.values().flat_map(|it| &it.cluster.node_classes);
+        if classes.all(|class| class.reservations.is_empty()) {
+            return Ok(false);
+        }
+        refresh::refresh_reservations(&self.shared.account, &mut self.found).await
+    }
+
     /// Reads zonal shifts, which exist only for EKS clusters.
     pub(super) async fn read_shifts(&mut self) -> Result<bool, AwsError> {
         let mut is_changed = false;

@@ -90,7 +90,7 @@ impl FakeAws {
             .retry_config(retries)
             .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(canned.clone())))
             .build();
-        let key = AccountKey { region: region.to_owned(), role: None };
+        let key = AccountKey { region: region.to_owned(), role: None, external_id: None };
         AwsClients::from_config(key, config)
     }
 

@@ -1,5 +1,6 @@
 //! Cluster information for nodes, and its sources.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -12,7 +13,7 @@ use super::canned::{FakeAws, REGION, Reply};
 use crate::bootstrap::ClusterEndpoint;
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::{Cluster, Eks};
-use crate::providers::aws::cluster_info::read_cluster_info;
+use crate::providers::aws::cluster_info::{KnownVersions, read_cluster_info};
 use crate::providers::aws::refresh_schedule::{RefreshSchedule, RefreshTask};
 
 /// A cluster's API of this minor version, with DNS and Service addresses if given.
@@ -45,7 +46,8 @@ fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connec
 }
 
 async fn endpoint_of(cluster: &Cluster, connection: &Connection, aws: &FakeAws) -> ClusterEndpoint {
-    let home = read_cluster_info(cluster, connection, &aws.account(REGION)).await;
+    let known = KnownVersions::default();
+    let home = read_cluster_info(cluster, connection, &aws.account(REGION), known).await;
     home.expect("cluster information").home
 }
 
@@ -71,9 +73,22 @@ async fn version_and_addresses_are_read_from_the_cluster_api() {
     assert_eq!(aws.take_requests().len(), 0, "not an EKS cluster");
 }
 
-/// EKS is queried for information that neither the configuration nor the API has.
+fn eks_cluster(service_cidr: &str) -> Cluster {
+    Cluster {
+        name: "own".into(),
+        eks: Some(Eks {
+            name: Some("theirs".to_owned()),
+            service_cidr: Some(service_cidr.to_owned()).filter(|cidr| !cidr.is_empty()),
+            ..Eks::default()
+        }),
+        ..Cluster::default()
+    }
+}
+
+/// The Service addresses are those of the configuration, the API or EKS, in this order. The
+/// endpoint and the version are those of EKS.
 #[tokio::test]
-async fn eks_is_queried_only_for_a_missing_service_cidr() {
+async fn eks_has_the_version_and_endpoint_and_missing_service_addresses() {
     type Row = (&'static str, &'static str, &'static str, Option<&'static str>);
     const V4: &str = r#"{"serviceIpv4Cidr":"10.1.0.0/16"}"#;
     const V6: &str = r#"{"serviceIpv6Cidr":"fd31::/108"}"#;
@@ -87,22 +102,65 @@ async fn eks_is_queried_only_for_a_missing_service_cidr() {
     for (given, api_says, eks, expect) in rows {
         let aws = FakeAws::new(move |request| {
             assert_eq!(request.operation, "https://eks.us-west-2.amazonaws.com/clusters/theirs");
-            Reply::Json(format!(r#"{{"cluster":{{"kubernetesNetworkConfig":{eks}}}}}"#))
+            Reply::Json(format!(
+                r#"{{"cluster":{{"kubernetesNetworkConfig":{eks},"version":"1.32",
+                "endpoint":"https://theirs.eks"}}}}"#
+            ))
         });
-        let cluster = Cluster {
-            name: "own".into(),
-            eks: Some(Eks {
-                name: Some("theirs".to_owned()),
-                service_cidr: Some(given.to_owned()).filter(|cidr| !cidr.is_empty()),
-                ..Eks::default()
-            }),
-            ..Cluster::default()
-        };
+        let mut cluster = eks_cluster(given);
         let endpoint = endpoint_of(&cluster, &api("33", "", api_says), &aws).await;
         assert_eq!(endpoint.service_cidr.as_deref(), expect);
-        assert_eq!(endpoint.name, "theirs");
-        let expected_count = usize::from(given.is_empty() && api_says.is_empty());
-        assert_eq!(aws.take_requests().len(), expected_count);
+        assert_eq!((endpoint.name.as_str(), endpoint.version.as_str()), ("theirs", "1.32"));
+        assert_eq!(endpoint.endpoint, "https://theirs.eks");
+        assert_eq!(aws.take_requests().len(), 1);
+        cluster.node_endpoint = Some("https://nodes".to_owned());
+        let endpoint = endpoint_of(&cluster, &api("33", "", api_says), &aws).await;
+        assert_eq!(endpoint.endpoint, "https://nodes");
+    }
+}
+
+/// Without access to EKS, the data of the API server are used.
+#[tokio::test]
+async fn denied_eks_call_is_an_error_only_without_service_addresses() {
+    for (cidr, is_read) in [("10.9.0.0/16", true), ("", false)] {
+        let aws = FakeAws::new(|_| Reply::Error("AccessDeniedException", "no"));
+        let (cluster, api) = (eks_cluster(cidr), api("33", "", ""));
+        let account = aws.account(REGION);
+        let info = read_cluster_info(&cluster, &api, &account, KnownVersions::default()).await;
+        assert_eq!(info.is_ok(), is_read);
+        if let Ok(info) = info {
+            assert_eq!(info.home.version, "1.33");
+            assert!(info.missing.concat().contains("AccessDenied"), "{:?}", info.missing);
+        }
+    }
+}
+
+/// During an upgrade, each API server returns its own version.
+#[tokio::test(start_paused = true)]
+async fn version_is_the_lowest_one_during_an_upgrade() {
+    let reads = ["33", "34", "33", "34", "34", "34"];
+    let reads = reads.into_iter().zip(["1.33", "1.33", "1.33", "1.33", "1.34", "1.34"]);
+    let plain = Cluster { name: "own".into(), ..Cluster::default() };
+    for cluster in [plain, eks_cluster("")] {
+        let is_eks = cluster.eks.is_some();
+        let calls = AtomicUsize::new(0);
+        // EKS has the new version at the end of the upgrade.
+        let aws = FakeAws::new(move |_| {
+            let is_new = calls.fetch_add(1, Ordering::Relaxed) >= 3;
+            let version = if is_new { "1.34" } else { "1.33" };
+            Reply::Json(format!(r#"{{"cluster":{{"version":"{version}"}}}}"#))
+        });
+        let (account, mut known) = (aws.account(REGION), KnownVersions::default());
+        for (returned, expect) in reads.clone() {
+            let api = api(returned, "", "10.2.0.0/16");
+            let info = read_cluster_info(&cluster, &api, &account, known).await;
+            let info = info.expect("cluster information");
+            known = info.versions;
+            assert_eq!(info.home.version, expect, "{returned}");
+            time::advance(Duration::from_secs(301)).await;
+        }
+        // EKS is asked only while the versions differ.
+        assert_eq!(aws.take_requests().len(), if is_eks { 4 } else { 0 });
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::SignedDuration;
 
@@ -147,4 +148,27 @@ async fn unused_launch_templates_are_removed() {
     let templates = Templates::from_cache(cache);
     let removed = fence::run_unfenced(templates.delete_unused(&account, "here", &care)).await;
     assert_eq!(removed.expect("a number"), 1);
+}
+
+/// A slow creation delays only the launches with this template.
+#[tokio::test(start_paused = true)]
+async fn slow_creation_delays_no_other_template() {
+    let slow = of_image("ami-slow").name();
+    let aws = FakeAws::new(move |request| {
+        let is_slow = request.body.lines().any(|line| line.ends_with(&slow));
+        if is_slow { Reply::NoResponse(Duration::from_secs(10)) } else { Reply::Xml(String::new()) }
+    });
+    let account = aws.account(REGION);
+    let templates = Templates::default();
+    let create = async |image: &'static str| {
+        let began = clock::monotonic_now();
+        let template = of_image(image);
+        let created = templates.ensure_exists(&account, &template);
+        (fence::run_unfenced(created).await.is_ok(), began.elapsed() >= Duration::from_secs(10))
+    };
+    let ((slow, is_late), fast, again) =
+        tokio::join!(create("ami-slow"), create("ami-1"), create("ami-1"));
+    assert_eq!(((slow, is_late), fast, again), ((false, true), (true, false), (true, false)));
+    let created = aws.operations().matches("CreateLaunchTemplate").count();
+    assert!(created >= 2, "one for each template: {created}");
 }

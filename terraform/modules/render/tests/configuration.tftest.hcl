@@ -96,6 +96,7 @@ run "names" {
         ca               = "c"
         service_cidr     = "d"
         role_arn         = "e"
+        external_id      = "j"
         queue            = "f"
         lease_name       = "g"
         instance_profile = "h"
@@ -107,8 +108,8 @@ run "names" {
 
   assert {
     condition = keys(output.clusters.prod) == [
-      "adopt", "ca", "disable_dry_run", "eks_name", "endpoint", "instance_profile", "lease_name", "mode", "node_role",
-      "queue", "region", "role_arn", "service_cidr", "tags", "zonal_shift",
+      "adopt", "ca", "disable_dry_run", "eks_name", "endpoint", "external_id", "instance_profile", "lease_name", "mode",
+      "node_role", "queue", "region", "role_arn", "service_cidr", "tags", "zonal_shift",
     ]
     error_message = "Each value has its documented name."
   }

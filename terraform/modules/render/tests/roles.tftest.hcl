@@ -33,6 +33,20 @@ run "across" {
   }
 }
 
+run "external_id" {
+  command = plan
+
+  variables {
+    trusted_role_arns = ["arn:aws:iam::123456789012:role/outrigger"]
+    external_id       = "outrigger-prod"
+  }
+
+  assert {
+    condition     = jsondecode(output.spoke_trust).Statement[0].Condition == { StringEquals = { "sts:ExternalId" = "outrigger-prod" } }
+    error_message = "The spoke role is assumed only with the external ID."
+  }
+}
+
 run "china" {
   command = plan
 

@@ -44,7 +44,8 @@ block_types! {
     };
 
     /// Selects the capacity reservations to use: every reservation that matches at least one block.
-    /// Without a block, Outrigger targets no reservation.
+    /// Without a block, Outrigger targets no reservation. Reservations for a different platform,
+    /// such as Windows, and those with dedicated tenancy are not used.
     pub(super) static CAPACITY_RESERVATION = "capacity_reservation", Many, arguments! {
         /// ID of the reservation.
         id: ArgumentType::Form(IdFormat::ReservationId);
