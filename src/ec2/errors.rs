@@ -247,6 +247,11 @@ fn advice_for(code: &str, message: &str) -> Option<&'static str> {
         "InvalidAMIID.NotFound" => "the image does not exist or is not shared with this account",
         "InvalidLaunchTemplateId.NotFound" => "the launch template was deleted",
         "MaxFleetCountExceeded" => "the fleet request quota of the account is exhausted",
+        "Blocked" => "AWS has blocked the account: contact AWS Support",
+        "VolumeLimitExceeded" => "the quota of the account for volumes is exhausted",
+        "NetworkInterfaceLimitExceeded" => {
+            "the quota of the account for network interfaces is exhausted"
+        }
         "PendingVerification" => "AWS has not verified the account for this region yet",
         "MaxSpotInstanceCountExceeded" => "the spot instance quota of the account is exhausted",
         "VcpuLimitExceeded" => "the vCPU quota of the account is exhausted",
@@ -301,6 +306,15 @@ pub struct FleetError {
     pub zone: Option<String>,
     /// The subnet to which the error applies.
     pub subnet: Option<String>,
+}
+
+/// Returns whether an unknown error is about the account or a launch template, although EC2 names
+/// the offering that it tried. Source: EC2 API reference, error codes.
+fn is_of_account_or_template(code: &str) -> bool {
+    code.ends_with("LimitExceeded")
+        || code.ends_with("CountExceeded")
+        || code.starts_with("InvalidLaunchTemplate")
+        || matches!(code, "Blocked" | "PendingVerification" | "ConcurrentTagAccess")
 }
 
 impl FleetError {
@@ -398,11 +412,11 @@ impl FleetOutcome {
                 self.throttled |= failure.sort == ErrorClass::Throttled;
                 self.template_gone |= is_gone;
                 self.add_note(failure.text.clone());
-                // The offerings of a template that does not exist are not at fault.
-                let is_of_template = code.starts_with("InvalidLaunchTemplate");
-                let is_of_offering = error.names_offering() && failure.refuses_one_offering();
+                let is_of_offering = error.names_offering()
+                    && failure.refuses_one_offering()
+                    && !is_of_account_or_template(code);
                 self.failure.get_or_insert(failure);
-                if !is_of_offering || is_of_template {
+                if !is_of_offering {
                     return;
                 }
                 RefusalKind::Unsupported
