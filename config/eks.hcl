@@ -17,7 +17,7 @@ cluster "prod" {
 }
 
 node_class "general" {
-  role = "outrigger-node"
+  instance_profile = "outrigger-node-prod" # created by terraform/modules/cluster
   ami { alias = "al2023@latest" }
   subnet { tags = local.discovery }
   security_group { tags = local.discovery }

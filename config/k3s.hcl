@@ -15,8 +15,8 @@ cluster "lab" {
 }
 
 node_class "general" {
-  role       = "k3s-agent"
-  ami_family = "custom"
+  instance_profile = "k3s-agent"
+  ami_family       = "custom"
   ami {
     name  = "ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-*-server-*"
     owner = "099720109477" # Canonical

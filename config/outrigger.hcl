@@ -22,8 +22,8 @@ cluster "demo" {
 }
 
 node_class "general" {
-  role = "outrigger-node"
-  tags = merge(local.tags, { Name = "demo-node" })
+  instance_profile = "outrigger-node"
+  tags             = merge(local.tags, { Name = "demo-node" })
   ami { alias = "al2023@latest" }
   subnet { tags = { "outrigger.dev/cluster" = "demo" } }
   security_group { tags = { "outrigger.dev/cluster" = "demo" } }

@@ -123,6 +123,8 @@ pub struct Catalog {
     reservations: Arc<BTreeMap<ReservationId, Reservation>>,
     /// IDs of zones, as far as known.
     zone_ids: Arc<BTreeMap<Zone, String>>,
+    /// Types without a known on-demand price.
+    unpriced: Arc<BTreeSet<TypeName>>,
 }
 
 impl Catalog {
@@ -159,6 +161,19 @@ impl Catalog {
     pub fn with_zone_ids(mut self, ids: BTreeMap<Zone, String>) -> Self {
         self.zone_ids = Arc::new(ids);
         self
+    }
+
+    /// Returns the catalog with these types without a known on-demand price.
+    #[must_use]
+    pub fn with_unpriced(mut self, names: BTreeSet<TypeName>) -> Self {
+        self.unpriced = Arc::new(names);
+        self
+    }
+
+    /// Returns whether EC2 sells the type on demand, but its price is not known. Then it has no
+    /// on-demand offerings, although EC2 still offers it.
+    pub fn is_unpriced(&self, name: &str) -> bool {
+        self.unpriced.contains(name)
     }
 
     /// IDs of zones, as far as known. They are the same in every account.

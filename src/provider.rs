@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::coordination::lease_annotations::AnnotatedLease;
-use crate::model::claim::{ClaimRecord, TAG_EKS, TAG_OWNED};
+use crate::model::claim::{ClaimRecord, TAG_EKS, TAG_NAME, TAG_OWNED};
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::InstanceId;
@@ -71,6 +71,15 @@ impl Launch {
             tags.insert(format!("{TAG_OWNED}{name}"), "owned".to_owned());
         }
         tags.extend(record.to_tags());
+        tags
+    }
+
+    /// Returns the tags of a new instance: also `Name`, the cluster and the pool, unless the user
+    /// sets it. An adopted instance keeps its name.
+    pub fn tags_of_new(cluster: &Cluster, record: &ClaimRecord) -> Labels {
+        let mut tags = Self::tags_of(cluster, record);
+        let name = || format!("{}/{}", record.cluster, record.pool);
+        tags.entry(TAG_NAME.to_owned()).or_insert_with(name);
         tags
     }
 }

@@ -193,7 +193,8 @@ pub fn class_catalog(
     for subnet in subnets.into_iter().flatten() {
         zone_ids.insert(subnet.zone.clone(), subnet.zone_id.clone());
     }
-    for reservation in resolved.iter().flat_map(|resolved| &resolved.reservations) {
+    let found = resolved.iter().flat_map(|resolved| &resolved.reservations);
+    for reservation in found.filter(|found| found.is_usable) {
         let all = reservations.entry(&reservation.instance_type).or_default();
         all.push((reservation.zone.clone(), reservation.reservation.clone()));
     }

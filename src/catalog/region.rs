@@ -202,7 +202,14 @@ impl Region {
             type_labels::add_placement(&mut instance_type, &self.zone_ids, None);
             instance_type
         });
-        Catalog::new(types).with_zone_ids(self.zone_ids.clone())
+        let sold = self.shapes.values().filter(|shape| {
+            let zones = self.sold.get(shape.name.as_str());
+            shape.on_demand && zones.is_some_and(|zones| !zones.is_empty())
+        });
+        let unpriced = sold.filter(|shape| !self.list.contains_key(shape.name.as_str()));
+        Catalog::new(types)
+            .with_zone_ids(self.zone_ids.clone())
+            .with_unpriced(unpriced.map(|shape| shape.name.as_str().into()).collect())
     }
 }
 

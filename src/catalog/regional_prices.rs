@@ -26,18 +26,38 @@ fn priced_region(region: &str) -> Option<&'static str> {
 impl Region {
     /// Returns a region without data from EC2, with list prices until its own price list is
     /// available. In most regions these are the prices of the shipped region. In the partitions
-    /// with their own prices, the other prices apply only to further types, and only if they have
-    /// the same currency.
+    /// with their own prices, the other prices apply only to further types. If they have a
+    /// different currency, they are multiplied by the median ratio of the prices of the common
+    /// types: an estimate, without which these types could not be launched.
     pub fn with_shipped_prices(name: &str, shipped: &Self) -> Self {
         let empty = Self::new(name, shipped.source);
         let Some(region) = priced_region(name) else {
             return Self { list: shipped.list.clone(), ..empty };
         };
-        let is_same_currency = currency(region) == currency(&shipped.name);
-        let mut list = if is_same_currency { shipped.list.clone() } else { BTreeMap::new() };
-        list.extend(read_prices(region));
+        let own = read_prices(region);
+        let mut list = shipped.list.clone();
+        if currency(region) != currency(&shipped.name) {
+            let ratio = median_ratio(&own, &list);
+            let scaled = list.into_iter().filter_map(|(name, price)| {
+                let estimate = Price::new(price.usd_per_h() * ratio)?;
+                (estimate.usd_per_h() > 0.0).then_some((name, estimate))
+            });
+            list = scaled.collect();
+        }
+        list.extend(own);
         Self { list, ..Self::new(name, PriceSource::Shipped { month: SHIPPED_MONTH, region }) }
     }
+}
+
+/// Returns the median ratio of two prices of the same type. Zero without common types.
+fn median_ratio(prices: &BTreeMap<TypeName, Price>, others: &BTreeMap<TypeName, Price>) -> f64 {
+    let common = prices.iter().filter_map(|(name, price)| {
+        let other = others.get(name).filter(|price| price.usd_per_h() > 0.0)?;
+        Some(price.usd_per_h() / other.usd_per_h())
+    });
+    let mut ratios: Vec<f64> = common.collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios.get(ratios.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Reads the prices of a region from the shipped table, which a test checks.
@@ -56,6 +76,8 @@ fn read_prices(region: &str) -> BTreeMap<TypeName, Price> {
 mod tests {
     use super::{PRICES, priced_region, read_prices};
     use crate::catalog::region::{PriceSource, Region, currency};
+    use crate::model::id::TypeName;
+    use crate::model::instance::Price;
 
     #[test]
     fn every_shipped_price_is_read() {
@@ -66,30 +88,34 @@ mod tests {
         assert_eq!((read.iter().sum::<usize>(), read), (filled, [316, 549, 770]));
     }
 
-    /// Region; the region of the shipped prices, whether other types have the prices of us-east-1,
-    /// the price of m5.large, and whether spot prices are used.
+    /// Region; the region of the shipped prices, the least and the greatest ratio of the prices of
+    /// further types to those of us-east-1, the price of m5.large, and whether spot prices are
+    /// used.
     #[test]
     fn regions_have_the_list_prices_of_their_partition() {
         let shipped = Region::shipped();
         let cases = [
-            ("eu-west-1", "us-east-1", true, Some(0.096), true),
-            ("us-gov-west-1", "us-gov-west-1", true, Some(0.121), true),
-            ("us-gov-east-1", "us-gov-east-1", true, Some(0.121), true),
-            ("cn-north-1", "cn-north-1", false, Some(1.013), true),
-            ("cn-northwest-1", "cn-north-1", false, Some(1.013), true),
-            ("us-iso-east-1", "us-east-1", true, Some(0.096), true),
-            ("eusc-de-east-1", "us-east-1", true, Some(0.096), false),
+            ("eu-west-1", "us-east-1", (1.0, 1.0), Some(0.096), true),
+            ("us-gov-west-1", "us-gov-west-1", (1.0, 1.0), Some(0.121), true),
+            ("us-gov-east-1", "us-gov-east-1", (1.0, 1.0), Some(0.121), true),
+            ("cn-north-1", "cn-north-1", (6.0, 12.0), Some(1.013), true),
+            ("cn-northwest-1", "cn-north-1", (6.0, 12.0), Some(1.013), true),
+            ("us-iso-east-1", "us-east-1", (1.0, 1.0), Some(0.096), true),
+            ("eusc-de-east-1", "us-east-1", (1.0, 1.0), Some(0.096), false),
         ];
-        for (name, of, has_others, price, is_comparable) in cases {
+        for (name, of, (least, most), price, is_comparable) in cases {
             let mut region = Region::with_shipped_prices(name, &shipped);
             let PriceSource::Shipped { region: source, .. } = region.source else {
                 panic!("{:?}", region.source);
             };
             let own = priced_region(name).map(read_prices).unwrap_or_default();
-            let others = shipped.list.keys().filter(|name| !own.contains_key(*name));
-            let mut others = others.map(|name| region.list.contains_key(name)).peekable();
+            let others = shipped.list.iter().filter(|(name, _)| !own.contains_key(*name));
+            let ratio = |(name, price): (&TypeName, &Price)| {
+                region.list[name].usd_per_h() / price.usd_per_h()
+            };
+            let mut others = others.map(ratio).peekable();
             assert!(others.peek().is_some());
-            assert!(others.all(|is_there| is_there == has_others), "{name}");
+            assert!(others.all(|ratio| (least..=most).contains(&ratio)), "{name}");
             let listed = region.list.get("m5.large").map(|price| price.usd_per_h());
             assert_eq!((source, listed), (of, price), "{name}");
             let spot = [("m5.large".into(), "zone".into(), region.list["m5.large"])];

@@ -50,6 +50,9 @@ formats! {
     PlacementGroupId, "an id such as \"pg-0123456789abcdef0\"", "`pg-…`";
     /// Id of a snapshot.
     SnapshotId, "an id such as \"snap-0123456789abcdef0\"", "`snap-…`";
+    /// External ID of an assumed role.
+    ExternalId, "an external ID of 2 to 1,224 letters, digits and characters of \"_+=,.@:/-\"",
+        "external ID";
     /// Id of an account.
     Account, "an account id of twelve digits", "account id";
     /// Name of an IAM role, without its path.
@@ -85,6 +88,8 @@ formats! {
 /// Maximum length of the names of IAM roles and instance profiles. Source: IAM quotas.
 const ROLE_MAX: usize = 64;
 const PROFILE_MAX: usize = 128;
+/// Maximum length of an external ID. Source: `AssumeRole` of STS.
+const EXTERNAL_ID_MAX: usize = 1224;
 /// Maximum length of a queue name. Source: `CreateQueue` of SQS.
 const QUEUE_MAX: usize = 80;
 /// Maximum length of a cluster name. Source: `CreateCluster` of EKS.
@@ -104,6 +109,7 @@ impl IdFormat {
             Self::ReservationId => is_id(text, "cr-"),
             Self::PlacementGroupId => is_id(text, "pg-"),
             Self::SnapshotId => is_id(text, "snap-"),
+            Self::ExternalId => text.len() > 1 && consists_of(text, EXTERNAL_ID_MAX, "_+=,.@:/-"),
             Self::Account => is_account(text),
             Self::RoleName => consists_of(text, ROLE_MAX, "+=,.@-_"),
             Self::ProfileName => consists_of(text, PROFILE_MAX, "+=,.@-_"),
@@ -260,7 +266,7 @@ mod tests {
     use super::IdFormat;
 
     /// Each format with strings that have it, and strings that do not.
-    const CASES: [(IdFormat, &str, &str); 15] = [
+    const CASES: [(IdFormat, &str, &str); 16] = [
         (
             IdFormat::Alias,
             "al2@latest al2023@v20250801 bottlerocket@v1.2.3 windows2022@latest",
@@ -300,6 +306,7 @@ mod tests {
             "http://127.0.0.1:4317 https://collector:443/",
             "127.0.0.1:4317 http://collector socks5://a:1 http://me@a:1",
         ),
+        (IdFormat::ExternalId, "ab outrigger:prod/1_+=,.@-", "a a$b a\u{e9}"),
         (IdFormat::Version, "v1.33.4+k3s1 1.33", "$(reboot) a;b"),
         (
             IdFormat::ObjectName,

@@ -174,6 +174,9 @@ fn is_no_longer_offered(candidate: &Candidate<'_>, catalog: &Catalog) -> bool {
     let zone = node_label(candidate, ZONE);
     let bought = node_label(candidate, CAPACITY_TYPE);
     let bought = bought.and_then(CapacityType::parse);
+    if bought != Some(CapacityType::Spot) && catalog.is_unpriced(instance_type.name.as_str()) {
+        return false;
+    }
     !instance_type.offerings.iter().any(|offering| {
         let is_sold = match bought {
             Some(CapacityType::Reserved) => offering.capacity_type != CapacityType::Spot,

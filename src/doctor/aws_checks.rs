@@ -10,6 +10,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use futures::future::join_all;
 use tokio::sync::{Mutex, OnceCell};
 
+use crate::bootstrap::ClusterEndpoint;
 use crate::catalog::region::Region;
 use crate::doctor::codes::DoctorCode;
 use crate::doctor::node_class_checks::{NodeClassCheck, POLICY, RegionFindings};
@@ -18,13 +19,13 @@ use crate::doctor::report::Check;
 use crate::doctor::{host_checks, instance_checks};
 use crate::ec2::errors::ErrorClass;
 use crate::ec2::resolve_node_class::RegionResources;
-use crate::host::text::quote_argument;
+use crate::host::text::{self, quote_argument};
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::Cluster;
 use crate::providers::aws::clients::{
     AccountKey, Accounts, AwsClients, pricing_region, without_retries,
 };
-use crate::providers::aws::cluster_info::KnownVersions;
+use crate::providers::aws::cluster_info::KnownCluster;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::{caller_identity, cluster_info, instance_types, refresh, sqs};
 
@@ -74,17 +75,12 @@ impl AwsAccounts {
             let home = match connection {
                 None => None,
                 Some(to) => {
-                    scope
-                        .within(cluster_info::read_cluster_info(
-                            cluster,
-                            to,
-                            &findings.account,
-                            KnownVersions::default(),
-                        ))
-                        .await
+                    let (home, check) =
+                        check_node_data(&findings.account, cluster, to, scope).await;
+                    checks.extend(check);
+                    home
                 }
             };
-            let home = home.and_then(Result::ok).map(|cluster_info| cluster_info.home);
             let classes = cluster.node_classes.iter().map(|class| {
                 let check = NodeClassCheck {
                     findings: &findings,
@@ -99,6 +95,25 @@ impl AwsAccounts {
         }
         Some(Check::from_parts("aws", &cluster.region, checks))
     }
+}
+
+/// Reads the cluster data that nodes receive. Returns a check only if data are missing.
+async fn check_node_data(
+    account: &AwsClients,
+    cluster: &Cluster,
+    connection: &Connection,
+    scope: &DoctorRun,
+) -> (Option<ClusterEndpoint>, Option<Check>) {
+    let mut known = KnownCluster::default();
+    let read = cluster_info::read_cluster_info(cluster, connection, account, &mut known);
+    let (home, why) = match scope.within(read).await {
+        None => (None, vec!["no response within the time limit".to_owned()]),
+        Some(Err(error)) => (None, vec![text::error_chain(&error)]),
+        Some(Ok(info)) => (Some(info.home), info.missing),
+    };
+    let code = ("node data", DoctorCode::AwsCall.code());
+    let check = (!why.is_empty()).then(|| Check::warning(code, &why.join("; "), POLICY));
+    (home, check)
 }
 
 /// Checks an account and region.

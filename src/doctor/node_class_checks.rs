@@ -214,7 +214,9 @@ fn describe_resolved(kind: ConditionKind, resolved: &ResolvedNodeClass) -> Strin
             ids.join(", ")
         }
         ConditionKind::InstanceProfileReady => resolved.profile.clone().unwrap_or_default(),
-        ConditionKind::CapacityReservationsReady => resolved.reservations.len().to_string(),
+        ConditionKind::CapacityReservationsReady => {
+            resolved.reservations.iter().filter(|found| found.is_usable).count().to_string()
+        }
         ConditionKind::PlacementGroupReady => {
             let group = resolved.placement_group.as_ref();
             group.map_or(String::new(), |group| group.id.clone())

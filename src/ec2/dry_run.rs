@@ -75,7 +75,7 @@ pub fn dry_run_launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> 
     let mut taints = pool.taints.clone();
     taints.extend(pool.startup_taints.iter().cloned());
     Launch {
-        tags: Launch::tags_of(cluster, &record),
+        tags: Launch::tags_of_new(cluster, &record),
         claim: record,
         offerings: vec![offering],
         labels: pool.labels.clone(),

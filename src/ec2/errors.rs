@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ec2::create_fleet::FleetRequest;
 use crate::ec2::iam_policy::{TAGGING, granting_statement};
-use crate::model::instance::OfferingKey;
+use crate::model::instance::{CapacityType, OfferingKey};
 use crate::provider::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 
 /// Maximum length of a message. Encoded messages of AWS have thousands of characters.
@@ -308,10 +308,14 @@ pub struct FleetError {
     pub subnet: Option<String>,
 }
 
+/// Limits of an instance of one type: a larger type may allow more. Source: EC2 API reference,
+/// error codes.
+const LIMITS_OF_TYPES: [&str; 2] = ["AttachmentLimitExceeded", "PrivateIpAddressLimitExceeded"];
+
 /// Returns whether an unknown error is about the account or a launch template, although EC2 names
 /// the offering that it tried. Source: EC2 API reference, error codes.
 fn is_of_account_or_template(code: &str) -> bool {
-    code.ends_with("LimitExceeded")
+    code.ends_with("LimitExceeded") && !LIMITS_OF_TYPES.contains(&code)
         || code.ends_with("CountExceeded")
         || code.starts_with("InvalidLaunchTemplate")
         || matches!(code, "Blocked" | "PendingVerification" | "ConcurrentTagAccess")
@@ -365,6 +369,7 @@ fn refusal_kind(code: &str, message: &str, in_group: bool) -> Option<RefusalKind
             RefusalKind::LimitExceeded
         }
         "ReservationCapacityExceeded" => RefusalKind::ReservationExceeded,
+        _ if code.starts_with("InvalidCapacityReservation") => RefusalKind::ReservationExceeded,
         "Unsupported" | "UnsupportedOperation" | "InvalidAvailabilityZone" | NOT_SOLD => {
             RefusalKind::Unsupported
         }
@@ -448,18 +453,33 @@ impl FleetOutcome {
                 && zone.is_none_or(|zone| zone == key.zone.as_str())
                 && subnet.is_none_or(|subnet| subnet == requested.subnet)
             {
-                all.insert(key.clone(), kind);
-                if !is_known {
+                if is_known {
+                    self.odd.remove(key);
+                } else if all.contains_key(key) && !self.odd.contains(key) {
+                    // A known reason says more.
+                    continue;
+                } else {
                     self.odd.insert(key.clone());
                 }
+                all.insert(key.clone(), kind);
             }
         }
     }
 
-    /// If unknown errors refuse every alternative, the request is wrong and not the offerings.
-    /// They are then not refused, because they would stay in back-off after the cause is fixed.
+    /// If unknown errors refuse every on-demand alternative of several types, the request is wrong
+    /// and not the offerings. They are then not refused, because they would stay in back-off after
+    /// the cause is fixed. Refused spot offerings and reservations stay refused: otherwise the next
+    /// plan would choose them again, and never on-demand offerings.
     fn drop_odd_refusals(&mut self, request: &FleetRequest) {
-        if request.overrides().all(|it| self.odd.contains(&it.offering)) {
+        let mut types = BTreeSet::new();
+        for requested in request.overrides() {
+            let offering = &requested.offering;
+            if offering.capacity_type != CapacityType::OnDemand || !self.odd.contains(offering) {
+                return;
+            }
+            types.insert(&offering.instance_type);
+        }
+        if types.len() > 1 {
             self.refusals.retain(|refusal| !self.odd.contains(&refusal.offering));
         }
     }

@@ -40,21 +40,39 @@ pub struct ListedReservation {
     pub owner: String,
     /// Which launches use the reservation automatically. `None` for an unknown value.
     pub criteria: Option<MatchCriteria>,
-    /// Whether it is for instances with Windows.
-    pub is_windows: bool,
-    /// Whether it is for instances on dedicated hardware, which are not launched into reservations.
+    /// Platform of its instances, as EC2 names it. Empty if unknown.
+    pub platform: String,
+    /// Whether it is for instances on dedicated hardware.
     pub is_dedicated: bool,
     /// Tags.
     pub tags: Labels,
 }
 
 impl ListedReservation {
+    /// Returns whether a term of a node class selects the reservation.
+    pub fn matches(&self, term: &ReservationTerm) -> bool {
+        match term {
+            ReservationTerm::Id(id) => *id == self.found.reservation.id.0,
+            ReservationTerm::Search { owner, criteria, tags } => {
+                owner.as_ref().is_none_or(|owner| *owner == self.owner)
+                    && criteria.is_none_or(|criteria| Some(criteria) == self.criteria)
+                    && has_tags(&self.tags, tags)
+            }
+        }
+    }
+
     /// Returns whether instances of a node class fit the platform and tenancy of the reservation.
-    /// The platform of an image of the family `custom` is unknown. Source: EC2 user guide, instance
-    /// attributes of Capacity Reservations.
+    /// The images of the other families have no billed platform such as Red Hat Enterprise Linux;
+    /// that of an image of the family `custom` is unknown. Source: EC2 user guide, instance
+    /// attributes of Capacity Reservations; EC2 API reference, `InstancePlatform`.
     fn fits(&self, class: &NodeClass) -> bool {
+        let platform = match class.family.windows_build() {
+            Some(_) => "Windows",
+            None => "Linux/UNIX",
+        };
         let is_platform = class.family == AmiFamily::Custom
-            || class.family.windows_build().is_some() == self.is_windows;
+            || self.platform.is_empty()
+            || self.platform == platform;
         is_platform && !self.is_dedicated
     }
 }
@@ -107,17 +125,6 @@ fn group_matches(term: &SecurityGroupTerm, group: &SecurityGroup, tags: &Labels)
         SecurityGroupTerm::Id(id) => *id == group.id,
         SecurityGroupTerm::Name(name) => *name == group.name,
         SecurityGroupTerm::Tags(wanted) => has_tags(tags, wanted),
-    }
-}
-
-fn reservation_matches(term: &ReservationTerm, listed: &ListedReservation) -> bool {
-    match term {
-        ReservationTerm::Id(id) => *id == listed.found.reservation.id.0,
-        ReservationTerm::Search { owner, criteria, tags } => {
-            owner.as_ref().is_none_or(|owner| *owner == listed.owner)
-                && criteria.is_none_or(|criteria| Some(criteria) == listed.criteria)
-                && has_tags(&listed.tags, tags)
-        }
     }
 }
 
@@ -203,10 +210,10 @@ fn resolve_reservations(
         .filter(|listed| {
             let ends = listed.found.reservation.ends;
             let mut terms = class.reservations.iter();
-            let is_open = ends.is_none_or(|end| end > now) && listed.fits(class);
-            is_open && terms.any(|term| reservation_matches(term, listed))
+            let is_open = ends.is_none_or(|end| end > now);
+            is_open && terms.any(|term| listed.matches(term))
         })
-        .map(|listed| listed.found.clone())
+        .map(|listed| FoundReservation { is_usable: listed.fits(class), ..listed.found.clone() })
         .collect();
     resolved.reservations.sort_by(|a, b| a.reservation.id.cmp(&b.reservation.id));
     conditions.mark_met(kind);

@@ -78,9 +78,9 @@ impl Backoff {
         }
     }
 
-    /// Returns the back-off with more attempts.
+    /// Returns the greater number of attempts and the later end of two back-offs.
     pub fn longer(self, other: Self) -> Self {
-        if other.attempts > self.attempts { other } else { self }
+        Self { attempts: self.attempts.max(other.attempts), at: self.at.max(other.at) }
     }
 
     /// Records an eviction. If the pod still exists later, the eviction is retried like one that a

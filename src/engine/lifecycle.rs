@@ -248,7 +248,7 @@ fn launch_of(cx: &Context, claim: NodeClaim, pool: &Pool) -> Launch {
     let mut taints = pool.taints.clone();
     taints.extend(pool.startup_taints.iter().cloned());
     taints.push(Taint::new(TAINT_UNREGISTERED, Effect::NoExecute));
-    let tags = Launch::tags_of(&cx.state.cluster, &claim.record);
+    let tags = Launch::tags_of_new(&cx.state.cluster, &claim.record);
     let pods = claim.pods.iter().filter_map(|key| cx.state.objects.pods.get(key));
     let devices = pods.flat_map(|pod| pod.requests.extended.keys().cloned());
     Launch {

@@ -96,6 +96,8 @@ pub const TAG_FLEET: &str = "aws:ec2:fleet-id";
 /// The reason of a claim whose instance Outrigger did not launch but adopted.
 pub const ADOPTED: &str = "adopted";
 
+/// Tag: the name of an instance in lists of EC2.
+pub const TAG_NAME: &str = "Name";
 /// Tag: the EKS cluster of an instance, if any.
 pub const TAG_EKS: &str = "eks:eks-cluster-name";
 /// Prefix of the tag that marks resources of a cluster, followed by the cluster name. The value is

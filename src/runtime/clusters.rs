@@ -524,6 +524,7 @@ impl Running {
             && self.print == print
             && old.simulated == new.simulated
             && (&old.region, &old.role_arn) == (&new.region, &new.role_arn)
+            && old.external_id == new.external_id
             && old.exec == new.exec
             // The node classes are arguments of the exec program.
             && (old.exec.is_none() || old.node_classes == new.node_classes)

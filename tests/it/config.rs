@@ -10,6 +10,7 @@ use outrigger::config::settings::SsmOutput;
 use outrigger::config::{
     Config, FileReadError, Inputs, ParameterState, SourceFile, VariableInput, load,
 };
+use outrigger::model::node_class::NodeIdentity;
 use outrigger::model::sweep::SweepSchedule;
 
 mod formatting;
@@ -205,6 +206,34 @@ fn every_shipped_example_loads_without_warnings() {
         }
     }
     assert!(seen > 0);
+}
+
+/// The module `iam` grants these permissions only on request: `manage_instance_profiles`,
+/// `ssm_parameter_arns`, keys.
+#[test]
+fn shipped_examples_need_only_permissions_that_the_module_iam_grants_by_default() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let variables = fs::read_to_string(root.join("terraform/modules/iam/variables.tf"));
+    let variables = variables.expect("the variables of the module");
+    let own = variables.split("variable \"manage_instance_profiles\"").nth(1).expect("a variable");
+    let own = own.split("\n}").next().expect("its arguments");
+    assert!(own.contains("default     = false"), "{own}");
+    let examples =
+        ["eks.hcl", "k3s.hcl", "outrigger.hcl"].map(|name| root.join("config").join(name));
+    for path in examples {
+        let config = Case::file(&path).load();
+        let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
+        assert!(config.clusters.iter().any(|cluster| !cluster.node_classes.is_empty()));
+        for class in config.clusters.iter().flat_map(|cluster| &cluster.node_classes) {
+            let name = (&path, &class.name);
+            assert!(matches!(class.identity, Some(NodeIdentity::Profile(_))), "{name:?}");
+            let text = format!("{class:?}");
+            assert!(
+                !text.contains("SsmParameter(") && !text.contains("kms_key_id: Some"),
+                "{name:?}"
+            );
+        }
+    }
 }
 
 /// Kinds and schedules of the sweeps of a cluster with this HCL, next to those of the top level.

@@ -67,6 +67,8 @@ module "render" {
   cluster_rights           = local.rights[each.key]
   queue_arns               = ["arn:aws:sqs:eu-central-1:123456789012:outrigger"]
   queue_key_arns           = ["arn:aws:kms:eu-central-1:123456789012:key/queue"]
+  ssm_parameter_arns       = ["arn:aws:ssm:eu-central-1:123456789012:parameter/join/*"]
+  ssm_parameter_key_arns   = ["arn:aws:kms:eu-central-1:123456789012:key/parameter"]
   manage_instance_profiles = true
   assume_role_arns         = ["arn:aws:iam::210987654321:role/outrigger"]
   trusted_role_arns        = ["arn:aws:iam::210987654321:role/outrigger"]

@@ -291,7 +291,7 @@ def security(text, case, calls, where):
     """Where a document says something else of statements and rules than there is."""
     said = {words(row[0])[0]: set(words(row[1])) for row in rows(text, "AWS permissions")}
     there = {}
-    for output in ("policy", "assume_policy", "queue_policy", "queue_key_policy"):
+    for output in ("policy", "decrypt_policy", "assume_policy", "queue_policy", "queue_key_policy"):
         for own in json.loads(case[output])["Statement"]:
             there[own["Sid"]] = set(listed(own["Action"]))
     for sid in sorted(set(said) ^ set(there)):
@@ -328,7 +328,7 @@ def main(rendered, table, document, root):
     calls = list(csv.DictReader(lines, delimiter="\t"))
     wrong = []
     tags = launched(root)
-    outputs = ("policy", "assume_policy", "queue_policy", "queue_key_policy")
+    outputs = ("policy", "decrypt_policy", "assume_policy", "queue_policy", "queue_key_policy")
     for name, case in cases.items():
         for output in (*outputs, "host_trust", "spoke_trust"):
             if case[output]:

@@ -35,6 +35,7 @@ pub(super) fn lower_clusters(
 ) -> (Vec<ClusterSpec>, bool) {
     let (instances, complete) = reader.decode_instances("cluster");
     let mut places: BTreeMap<String, Span> = BTreeMap::new();
+    let mut isolated: BTreeMap<String, (bool, Span)> = BTreeMap::new();
     let mut drafts = Vec::new();
     let mut all_named = true;
     for instance in &instances {
@@ -51,9 +52,32 @@ pub(super) fn lower_clusters(
                 report_twice(section, cluster.name.as_str(), place, before);
             }
         }
+        check_isolation(section, cluster, &mut isolated);
         drafts.push(draft);
     }
     (drafts, complete && all_named)
+}
+
+/// Reports clusters of a region that differ in `isolated_vpc`. They share the reads of the region,
+/// and the host reaches AWS for each of them in the same way. `known` has the value of the first
+/// cluster of each region.
+fn check_isolation(
+    section: &DecodedBlock,
+    cluster: &Cluster,
+    known: &mut BTreeMap<String, (bool, Span)>,
+) {
+    let region = &cluster.region;
+    let is_isolated = cluster.isolated_vpc;
+    let (first, place) = *known.entry(region.clone()).or_insert((is_isolated, section.header));
+    if first != is_isolated && !region.is_empty() {
+        let detail = format!("The clusters of {region} have different values of isolated_vpc.");
+        let help = "set it to the same value in all clusters of a region";
+        let mut finding = error_at(ProblemCode::Conflict, section.header, detail).help(help);
+        if place != section.header {
+            finding = finding.also(place, "the first cluster of the region");
+        }
+        finding.report(section);
+    }
 }
 
 fn report_twice(section: &DecodedBlock, name: &str, place: Span, before: Span) {

@@ -3,11 +3,12 @@
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::node_class;
 use crate::config::report::error_at;
+use crate::model::claim::TAG_NAME;
 use crate::model::cluster::Cluster;
 
-/// EC2 allows 50 tags. Outrigger adds up to 19 tags to a claim, its node and its volumes. Source:
-/// EC2, tag restrictions.
-const TAGS_MAX: usize = 31;
+/// EC2 allows 50 tags. Outrigger adds up to 20 tags to a claim, its node and its volumes, and
+/// `Name`, which the user may set. Source: EC2, tag restrictions.
+const TAGS_MAX: usize = 29;
 
 /// Reports missing blocks and arguments in the node classes of a managed EC2 cluster.
 pub(super) fn check_required(cluster: &Cluster, used: &[&node_class::NodeClassSpec]) {
@@ -38,11 +39,12 @@ pub(super) fn check_required(cluster: &Cluster, used: &[&node_class::NodeClassSp
             finding.once().report(section);
         }
         let keys = cluster.tags.keys().chain(draft.class.tags.keys());
+        let keys = keys.filter(|key| *key != TAG_NAME);
         let count = keys.collect::<std::collections::BTreeSet<_>>().len();
         if count > TAGS_MAX {
             let detail = format!(
-                "The node class and the cluster {name:?} have {count} tags. At most {TAGS_MAX} are \
-                 allowed, because Outrigger adds its own."
+                "The node class and the cluster {name:?} have {count} tags other than Name. At \
+                 most {TAGS_MAX} are allowed, because Outrigger adds its own."
             );
             let span = section.value_span("tags");
             let finding = error_at(ProblemCode::LimitExceeded, span, detail);

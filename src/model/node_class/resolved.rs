@@ -68,6 +68,9 @@ pub struct FoundReservation {
     pub zone: Zone,
     /// The reservation.
     pub reservation: Reservation,
+    /// Whether its platform and tenancy fit nodes of the node class. Otherwise no node is launched
+    /// into it, and a node that runs in it stays.
+    pub is_usable: bool,
 }
 
 /// The strategy of a placement group.

@@ -47,8 +47,10 @@ pub(crate) struct AccountKey {
 impl AccountKey {
     /// Account and region of a cluster's instances.
     pub(crate) fn from_cluster(cluster: &Cluster) -> Self {
-        let Cluster { region, role_arn, external_id, .. } = cluster.clone();
-        Self { region, role: role_arn, external_id }
+        let role = cluster.role_arn.clone();
+        // Without a role, nothing is assumed with the ID.
+        let external_id = cluster.external_id.clone().filter(|_| role.is_some());
+        Self { region: cluster.region.clone(), role, external_id }
     }
 
     /// Returns whether both are the same region and account, regardless of the role. EC2 rate

@@ -15,9 +15,10 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, timeout};
 
 use crate::bootstrap::ClusterEndpoint;
+use crate::ec2::errors::ErrorClass;
 use crate::host::{clock, text};
 use crate::kubernetes::client::Connection;
-use crate::model::cluster::Cluster;
+use crate::model::cluster::{Cluster, Eks};
 use crate::model::id::ClusterName;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::{AwsError, MapAwsError};
@@ -28,6 +29,10 @@ const CALL: Duration = Duration::from_secs(15);
 const UPGRADE: Duration = Duration::from_mins(10);
 /// Line length of PEM. Source: RFC 7468.
 const PEM_LINE: usize = 64;
+/// How long EKS is not asked again after it has denied a call.
+const DENIED: Duration = Duration::from_hours(1);
+/// After this many consecutive failed calls of EKS, the data of the API server are used.
+const FAILURES: u32 = 3;
 /// The conventional Service of the cluster DNS.
 const DNS: (&str, &str) = ("kube-system", "kube-dns");
 /// Name of the default ServiceCIDR of the API server.
@@ -49,19 +54,32 @@ pub(crate) struct ClusterInfo {
     pub(crate) home: ClusterEndpoint,
     /// Data that could not be read from the API server or EKS, with reasons.
     pub(crate) missing: Vec<String>,
-    /// What is known of the version, for the next read.
-    pub(crate) versions: KnownVersions,
 }
 
-/// What earlier reads have found of the version of a cluster. During an upgrade, the API servers
-/// of a cluster return different versions, and the nodes of a newer version than that of an API
-/// server are not supported. Source: Kubernetes, version skew policy.
+/// What earlier reads have found of a cluster.
+///
+/// During an upgrade, the API servers of a cluster return different versions, and nodes of a newer
+/// version than that of an API server are not supported. Source: Kubernetes, version skew policy.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KnownVersions {
+pub(crate) struct KnownCluster {
+    /// The API server and EKS cluster that the data are of.
+    source: Source,
     /// The data of EKS, which changes its version at the end of an upgrade.
     eks: Option<EksData>,
+    /// When and with which text EKS has denied the last call.
+    denied: Option<(Instant, String)>,
+    /// Number of consecutive calls of EKS that failed.
+    failures: u32,
     /// Versions that API servers have returned recently, and when.
     recent: Vec<(Instant, Version)>,
+}
+
+/// An API server and an EKS cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Source {
+    server: String,
+    authorities: Vec<Vec<u8>>,
+    eks: Option<Eks>,
 }
 
 /// Data of a cluster in EKS.
@@ -69,6 +87,8 @@ pub(crate) struct KnownVersions {
 struct EksData {
     version: Option<String>,
     endpoint: Option<String>,
+    /// PEM in base64.
+    ca: Option<String>,
     service_cidr: Option<String>,
 }
 
@@ -81,8 +101,7 @@ pub(crate) struct ClusterInfoCache {
     reads: JoinSet<ClusterInfoResult>,
     /// Clusters whose data is being read, with the engine of each.
     reading: BTreeMap<Id, (ClusterName, u64)>,
-    /// The versions that earlier reads have found.
-    versions: BTreeMap<ClusterName, KnownVersions>,
+    known: BTreeMap<ClusterName, KnownCluster>,
 }
 
 /// Data of a cluster, and its engine.
@@ -90,6 +109,7 @@ pub(crate) struct ClusterInfoResult {
     pub(crate) cluster: ClusterName,
     pub(crate) session: u64,
     pub(crate) info: Result<ClusterInfo, HomeError>,
+    known: KnownCluster,
 }
 
 impl ClusterInfoCache {
@@ -105,22 +125,27 @@ impl ClusterInfoCache {
         if self.reading.values().any(|reading| *reading == key) {
             return;
         }
-        let known = self.versions.get(&cluster.name).cloned().unwrap_or_default();
+        let mut known = self.known.get(&cluster.name).cloned().unwrap_or_default();
         let task = self.reads.spawn(async move {
             ClusterInfoResult {
-                info: read_cluster_info(&cluster, &connection, &account, known).await,
+                info: read_cluster_info(&cluster, &connection, &account, &mut known).await,
                 cluster: cluster.name.clone(),
                 session,
+                known,
             }
         });
         self.reading.insert(task.id(), key);
     }
 
-    /// Makes the task ignore the result of the read in progress, and what was read before, because
-    /// the cluster has changed or was removed.
+    /// Makes the task ignore the result of the read in progress, because the cluster has changed.
     pub(crate) fn cancel_read(&mut self, cluster: &ClusterName) {
         self.reading.retain(|_, (name, _)| name != cluster);
-        self.versions.remove(cluster);
+    }
+
+    /// Forgets a cluster that was removed.
+    pub(crate) fn forget(&mut self, cluster: &ClusterName) {
+        self.cancel_read(cluster);
+        self.known.remove(cluster);
     }
 
     /// Returns the next result. Waits forever if no read is in progress.
@@ -128,9 +153,7 @@ impl ClusterInfoCache {
         loop {
             match self.reads.join_next_with_id().await {
                 Some(Ok((task, result))) if self.reading.remove(&task).is_some() => {
-                    if let Ok(info) = &result.info {
-                        self.versions.insert(result.cluster.clone(), info.versions.clone());
-                    }
+                    self.known.insert(result.cluster.clone(), result.known.clone());
                     return result;
                 }
                 Some(Ok(_)) => {}
@@ -144,20 +167,25 @@ impl ClusterInfoCache {
 
 /// Reads the data for nodes of a cluster.
 ///
-/// The version and the endpoint of an EKS cluster are those of EKS: this host may reach the API
-/// server at an address that nodes do not. EKS is asked once, and again while an API server returns
-/// a different version.
+/// The version, the endpoint and its CA are those of EKS: this host may reach the API server at an
+/// address that nodes do not. EKS is asked once, and again while an API server returns a different
+/// version.
+///
+/// If EKS denies the call or repeatedly fails, the data of the API server are used. After one
+/// failure they are not: they could be those of another endpoint, or of a newer version that only
+/// some API servers have, and node classes would be resolved with them for minutes.
 pub(crate) async fn read_cluster_info(
     cluster: &Cluster,
     connection: &Connection,
     account: &AwsClients,
-    mut known: KnownVersions,
+    known: &mut KnownCluster,
 ) -> Result<ClusterInfo, HomeError> {
     let version = timeout(CALL, connection.client.apiserver_version()).await;
     let version = version.map_err(|_| HomeError::Late)?;
     let version = version.map_err(|error| HomeError::Version(Box::new(error)))?;
     let minor = version.minor.trim_end_matches('+');
     let returned = format!("{}.{minor}", version.major);
+    known.forget_other_source(cluster, connection);
     let (mut missing, mut missing_cidr) = (Vec::new(), Vec::new());
     let dns = dns_address(connection, &mut missing).await;
     let eks = cluster.eks.as_ref();
@@ -177,19 +205,10 @@ pub(crate) async fn read_cluster_info(
     if let Some(eks) = eks {
         home.name = eks.name.clone().unwrap_or(cluster.name.to_string());
         if known.eks.as_ref().is_none_or(|data| data.version.as_deref() != Some(&returned)) {
-            match describe_cluster(account, &home.name).await {
-                Ok(listed) => known.eks = Some(EksData::from_listed(&listed)),
-                Err(fault) if home.service_cidr.is_none() && known.eks.is_none() => {
-                    return Err(HomeError::Eks(fault));
-                }
-                Err(fault) => missing.push(format!("the version of the cluster in EKS: {fault}")),
-            }
+            let is_enough = known.eks.is_some() || home.service_cidr.is_some();
+            missing.extend(known.ask_eks(account, &home.name, is_enough).await?);
         }
-        if let Some(data) = known.eks.clone() {
-            home.version = data.version.unwrap_or(home.version);
-            home.endpoint = data.endpoint.unwrap_or(home.endpoint);
-            home.service_cidr = home.service_cidr.or(data.service_cidr);
-        }
+        use_eks_data(&mut home, eks, known.eks.as_ref());
     }
     if let Some(configured) = &cluster.node_endpoint {
         home.endpoint.clone_from(configured);
@@ -197,10 +216,79 @@ pub(crate) async fn read_cluster_info(
     if home.service_cidr.is_none() {
         missing.append(&mut missing_cidr);
     }
-    Ok(ClusterInfo { home, missing, versions: known })
+    Ok(ClusterInfo { home, missing })
 }
 
-impl KnownVersions {
+/// Completes cluster data with those of EKS. The endpoint and its CA have the same source. An
+/// endpoint in the `eks` block takes precedence.
+fn use_eks_data(home: &mut ClusterEndpoint, eks: &Eks, data: Option<&EksData>) {
+    let listed_ca = data.and_then(|data| data.ca.as_ref());
+    if let Some(configured) = &eks.endpoint {
+        home.endpoint.clone_from(configured);
+        if let Some(ca) = eks.ca_data.as_ref().or(listed_ca) {
+            home.ca.clone_from(ca);
+        }
+    }
+    let Some(data) = data else { return };
+    if let (None, Some(endpoint), Some(ca)) = (&eks.endpoint, &data.endpoint, listed_ca) {
+        home.endpoint.clone_from(endpoint);
+        home.ca.clone_from(ca);
+    }
+    home.version = data.version.clone().unwrap_or(home.version.clone());
+    home.service_cidr = home.service_cidr.take().or(data.service_cidr.clone());
+}
+
+impl KnownCluster {
+    /// Forgets the data of a different API server or EKS cluster.
+    fn forget_other_source(&mut self, cluster: &Cluster, connection: &Connection) {
+        let source = Source {
+            server: connection.server.clone(),
+            authorities: connection.authorities.clone(),
+            eks: cluster.eks.clone(),
+        };
+        if self.source != source {
+            *self = Self { source, ..Self::default() };
+        }
+    }
+
+    /// Reads the data of EKS. Returns what is missing if the call failed and the remaining data
+    /// are enough. A denied call is not repeated for an hour.
+    async fn ask_eks(
+        &mut self,
+        account: &AwsClients,
+        name: &str,
+        is_enough: bool,
+    ) -> Result<Option<String>, HomeError> {
+        let now = clock::monotonic_now();
+        if let Some((_, text)) =
+            self.denied.as_ref().filter(|(at, _)| is_enough && now.duration_since(*at) < DENIED)
+        {
+            return Ok(Some(text.clone()));
+        }
+        let fault = match describe_cluster(account, name).await {
+            Ok(listed) => {
+                self.eks = Some(EksData::from_listed(&listed));
+                (self.denied, self.failures) = (None, 0);
+                return Ok(None);
+            }
+            Err(fault) => fault,
+        };
+        self.failures = self.failures.saturating_add(1);
+        let failure = fault.to_failure("eks");
+        let is_denied = failure.sort == ErrorClass::Denied;
+        // The message of another failure has the id of the request: each would be logged.
+        let why = match is_denied {
+            true => failure.text,
+            false => format!("DescribeCluster: {}", fault.code.as_deref().unwrap_or("no response")),
+        };
+        let text = format!("the version of the cluster in EKS: {why}");
+        if is_denied {
+            self.denied = Some((now, text.clone()));
+        }
+        let is_final = is_denied || self.failures >= FAILURES || self.eks.is_some();
+        if is_enough && is_final { Ok(Some(text)) } else { Err(HomeError::Eks(fault)) }
+    }
+
     /// Records a version that an API server has returned. Returns the lowest recent one.
     fn lowest_recent(&mut self, returned: &str) -> String {
         let now = clock::monotonic_now();
@@ -219,6 +307,11 @@ impl EksData {
         Self {
             version: listed.version().map(str::to_owned),
             endpoint: listed.endpoint().map(str::to_owned),
+            ca: listed
+                .certificate_authority()
+                .and_then(|authority| authority.data())
+                .filter(|data| base64::decode(data).is_ok())
+                .map(str::to_owned),
             service_cidr: listed_cidr(listed),
         }
     }

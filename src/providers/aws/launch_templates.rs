@@ -133,11 +133,18 @@ impl Templates {
             idle.retain(|name| is_in_scope(name, scope));
             idle
         };
-        let removed = idle.len();
+        let mut removed = 0;
         for name in idle {
             // Later requests create the template again.
             let _lock = self.lock(&name).await;
-            self.cache.lock().await.remove_missing(&name);
+            {
+                let mut cache = self.cache.lock().await;
+                // A request may use it by now.
+                if !cache.idle_templates(clock::now()).contains(&name) {
+                    continue;
+                }
+                cache.remove_missing(&name);
+            }
             account.buckets.change.wait_for_token().await;
             let call = account.ec2.delete_launch_template();
             let deleted = call.launch_template_name(name).send().await;
@@ -149,6 +156,7 @@ impl Templates {
             {
                 return Err(fault);
             }
+            removed += 1;
         }
         Ok(removed)
     }

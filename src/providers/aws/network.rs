@@ -149,6 +149,7 @@ fn convert_reservation(listed: &CapacityReservation, now: Timestamp) -> Option<L
             instance_type: TypeName::from(listed.instance_type()?),
             zone: Zone::from(listed.availability_zone()?),
             reservation,
+            is_usable: true,
         },
         owner: listed.owner_id().unwrap_or_default().to_owned(),
         criteria: match listed.instance_match_criteria() {
@@ -156,9 +157,9 @@ fn convert_reservation(listed: &CapacityReservation, now: Timestamp) -> Option<L
             Some(InstanceMatchCriteria::Targeted) => Some(MatchCriteria::Targeted),
             _ => None,
         },
-        is_windows: listed
+        platform: listed
             .instance_platform()
-            .is_some_and(|platform| platform.as_str().starts_with("Windows")),
+            .map_or(String::new(), |platform| platform.as_str().to_owned()),
         is_dedicated: listed.tenancy() == Some(&CapacityReservationTenancy::Dedicated),
         tags: to_labels(listed.tags()),
     })

@@ -1,6 +1,6 @@
 //! Refreshes the resources that node classes select from. A failed listing keeps the last result.
 
-use crate::ec2::resolve_node_class::{ListResult, ListedReservation, RegionResources};
+use crate::ec2::resolve_node_class::{ListResult, RegionResources};
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::images::to_resolve_error;
@@ -20,7 +20,7 @@ pub(crate) async fn refresh_resources(
     let listed = network::list_security_groups(account).await;
     outcome = outcome.and(update_listing(&mut found.security_groups, listed));
     if reservations {
-        outcome = outcome.and(refresh_reservations(account, found).await.map(drop));
+        outcome = outcome.and(refresh_reservations(account, found).await);
     }
     if groups {
         let listed = network::list_placement_groups(account).await;
@@ -29,20 +29,12 @@ pub(crate) async fn refresh_resources(
     (counted, outcome)
 }
 
-/// Lists reservations. Returns whether they have changed, other than the time of the count.
+/// Lists reservations.
 pub(crate) async fn refresh_reservations(
     account: &AwsClients,
     found: &mut RegionResources,
-) -> Result<bool, AwsError> {
-    let known = found.reservations.as_ref().ok().cloned();
-    update_listing(&mut found.reservations, network::list_reservations(account).await)?;
-    let uncounted = |all: &Vec<ListedReservation>| {
-        let mut all = all.clone();
-        all.iter_mut().for_each(|listed| listed.found.reservation.counted = None);
-        all
-    };
-    let listed = found.reservations.as_ref().ok();
-    Ok(known.as_ref().map(uncounted) != listed.map(uncounted))
+) -> Result<(), AwsError> {
+    update_listing(&mut found.reservations, network::list_reservations(account).await)
 }
 
 fn update_listing<T>(

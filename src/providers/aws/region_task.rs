@@ -198,7 +198,7 @@ impl RegionTask {
                     if member.is_some_and(|member| member.session == session)
                         && let Some(old) = self.members.remove(&name)
                     {
-                        self.homes.cancel_read(&name);
+                        self.homes.forget(&name);
                         self.unregister_engine(&old, None);
                         self.start_listeners();
                     }
@@ -223,14 +223,18 @@ impl RegionTask {
             return;
         }
         let mut is_changed = self.refresh(RefreshTask::Types, Self::read_types).await;
-        if self.refresh(RefreshTask::Network, Self::read_network).await {
+        if self.schedule.begin_if_due(RefreshTask::Network) {
+            // This read includes the reservations, even if it fails.
             self.schedule.begin_if_due(RefreshTask::Reservations);
-            is_changed = true;
+            let outcome = self.read_network().await;
+            is_changed |= self.record_result(RefreshTask::Network, outcome);
         }
-        is_changed |= self.refresh(RefreshTask::Reservations, Self::read_reservations).await;
+        let reserved = self.refresh(RefreshTask::Reservations, Self::read_reservations).await;
         is_changed |= self.refresh(RefreshTask::Shifts, Self::read_shifts).await;
         if self.schedule.begin_if_due(RefreshTask::Classes) || is_changed {
             self.resolve_all_classes().await;
+        } else if reserved {
+            self.resolve_known_clusters().await;
         }
         let spot = self.refresh(RefreshTask::SpotPrices, Self::read_spot_prices).await;
         let list = self.has_price_list()
@@ -338,25 +342,31 @@ impl RegionTask {
     /// Resolves all node classes of all clusters with the current data and distributes the results.
     /// Cluster data is read concurrently.
     async fn resolve_all_classes(&mut self) {
+        for member in self.members.values() {
+            let (cluster, account) = (member.cluster.clone(), self.shared.account.clone());
+            let connection = member.connection.clone();
+            self.homes.start_read(cluster, member.session, connection, account);
+        }
+        // Failed reads are retried soon.
+        if self.resolve_known_clusters().await {
+            self.record_result(RefreshTask::Classes, Ok(false));
+        }
+    }
+
+    /// Resolves all node classes of the clusters whose data is known. Returns whether all reads
+    /// succeeded.
+    async fn resolve_known_clusters(&mut self) -> bool {
         let mut all_read = true;
         self.base = Arc::new(self.region.catalog());
         let names: Vec<ClusterName> = self.members.keys().cloned().collect();
         for name in names {
-            let Some(member) = self.members.get(&name) else {
-                continue;
-            };
-            let (cluster, account) = (member.cluster.clone(), self.shared.account.clone());
-            let connection = member.connection.clone();
-            self.homes.start_read(cluster, member.session, connection, account);
-            let home = member.view.borrow().home.clone();
+            let member = self.members.get(&name);
+            let home = member.and_then(|member| member.view.borrow().home.clone());
             if home.is_some() {
                 all_read &= self.resolve_cluster(&name, home).await;
             }
         }
-        // Failed reads are retried soon.
-        if all_read {
-            self.record_result(RefreshTask::Classes, Ok(false));
-        }
+        all_read
     }
 
     /// Processes the cluster data for user data.

@@ -23,6 +23,8 @@ locals {
     var.create_instance_profile ? one(aws_iam_instance_profile.node[*].name) : var.instance_profile_name
   )
 
+  ipv6 = try(data.aws_eks_cluster.this.kubernetes_network_config[0].ip_family, "ipv4") == "ipv6"
+
   # Only these modes support access entries, which replace the ConfigMap aws-auth.
   entries = contains(["API", "API_AND_CONFIG_MAP"], try(data.aws_eks_cluster.this.access_config[0].authentication_mode, ""))
 }
@@ -68,12 +70,41 @@ resource "aws_iam_role_policy_attachment" "node" {
       worker = "${local.policies}/AmazonEKSWorkerNodePolicy"
       images = "${local.policies}/AmazonEC2ContainerRegistryPullOnly"
     },
-    var.attach_cni_policy ? { cni = "${local.policies}/AmazonEKS_CNI_Policy" } : {},
+    var.attach_cni_policy && !local.ipv6 ? { cni = "${local.policies}/AmazonEKS_CNI_Policy" } : {},
+    var.node_session_manager ? { session_manager = "${local.policies}/AmazonSSMManagedInstanceCore" } : {},
     var.node_role_policies,
   ) : {}
 
   role       = one(aws_iam_role.node[*].name)
   policy_arn = each.value
+}
+
+# AWS has no managed policy for the VPC CNI of IPv6 clusters: these are the permissions in its documentation.
+resource "aws_iam_role_policy" "cni_ipv6" {
+  count = var.create_node_role && var.attach_cni_policy && local.ipv6 ? 1 : 0
+
+  name = "cni-ipv6"
+  role = one(aws_iam_role.node[*].name)
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect = "Allow"
+        Action = [
+          "ec2:DescribeInstances",
+          "ec2:DescribeInstanceTypes",
+          "ec2:DescribeNetworkInterfaces",
+          "ec2:DescribeTags",
+        ]
+        Resource = ["*"]
+      },
+      {
+        Effect   = "Allow"
+        Action   = ["ec2:AssignIpv6Addresses", "ec2:CreateTags"]
+        Resource = ["arn:${data.aws_partition.current.partition}:ec2:*:*:network-interface/*"]
+      },
+    ]
+  })
 }
 
 # Terraform creates the profile, so the daemon needs no permissions to create one.

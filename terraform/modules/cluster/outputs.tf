@@ -16,6 +16,7 @@ output "outrigger" {
       data.aws_eks_cluster.this.kubernetes_network_config[0].service_ipv6_cidr,
     ), null)
     role_arn         = var.assume_role ? var.daemon_role_arn : null
+    external_id      = var.assume_role ? var.external_id : null
     queue            = var.queue_name
     lease_name       = var.lease_name
     zonal_shift      = var.zonal_shift

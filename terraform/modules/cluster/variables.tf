@@ -52,6 +52,12 @@ variable "assume_role" {
   default     = false
 }
 
+variable "external_id" {
+  description = "External ID with which the daemon assumes the role: the `external_id` of the module iam of this account."
+  type        = string
+  default     = null
+}
+
 variable "queue_name" {
   description = "Name of the interruption queue of the account and region. Without a queue, the daemon only polls the status of instances."
   type        = string
@@ -106,9 +112,15 @@ variable "node_role_policies" {
 }
 
 variable "attach_cni_policy" {
-  description = "Attach the policy of the VPC CNI to the node role. Set to false if the VPC CNI has its own role."
+  description = "Attach the permissions of the VPC CNI to the created node role, for IPv4 or IPv6 as the cluster uses. Set to false if the VPC CNI has its own role."
   type        = bool
   default     = true
+}
+
+variable "node_session_manager" {
+  description = "Allow Session Manager connections to the nodes, as root, for everyone with `ssm:StartSession`: attach AmazonSSMManagedInstanceCore to the created node role."
+  type        = bool
+  default     = false
 }
 
 variable "create_instance_profile" {

@@ -21,6 +21,7 @@ module "render" {
   queue_arns               = each.value.queue_arns
   queue_key_arns           = each.value.queue_key_arns
   ssm_parameter_arns       = each.value.ssm_parameter_arns
+  ssm_parameter_key_arns   = each.value.ssm_parameter_key_arns
   manage_instance_profiles = var.manage_instance_profiles
 }
 
@@ -41,6 +42,13 @@ resource "aws_iam_role" "this" {
   assume_role_policy   = local.on_host ? module.trust.host_trust : module.trust.spoke_trust
   permissions_boundary = var.permissions_boundary
   tags                 = var.tags
+
+  lifecycle {
+    precondition {
+      condition     = var.external_id == null || !local.on_host
+      error_message = "external_id requires trusted_role_arns: the role of a host is not assumed from another account."
+    }
+  }
 }
 
 resource "aws_iam_policy" "region" {
@@ -58,6 +66,17 @@ resource "aws_iam_role_policy_attachment" "region" {
 
   role       = aws_iam_role.this.name
   policy_arn = each.value.arn
+}
+
+resource "aws_iam_role_policy" "keys" {
+  for_each = {
+    for region, own in var.regions : region => module.render[region].decrypt_policy
+    if length(concat(own.queue_key_arns, own.ssm_parameter_key_arns)) > 0
+  }
+
+  name   = "keys-${each.key}"
+  role   = aws_iam_role.this.name
+  policy = each.value
 }
 
 resource "aws_iam_role_policy" "assume" {

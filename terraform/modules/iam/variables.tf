@@ -32,7 +32,7 @@ variable "permissions_boundary" {
 }
 
 variable "regions" {
-  description = "Regions of this account with clusters, by name: `rights` of each cluster, queues with your own keys, and SSM parameters."
+  description = "Regions of this account with clusters, by name: `rights` of each cluster, queues and SSM parameters, and your own keys of both."
   type = map(object({
     clusters = list(object({
       name            = string
@@ -42,9 +42,10 @@ variable "regions" {
       zonal_shift     = optional(bool, false)
       adopt           = optional(bool, false)
     }))
-    queue_arns         = optional(list(string), [])
-    queue_key_arns     = optional(list(string), [])
-    ssm_parameter_arns = optional(list(string), [])
+    queue_arns             = optional(list(string), [])
+    queue_key_arns         = optional(list(string), [])
+    ssm_parameter_arns     = optional(list(string), [])
+    ssm_parameter_key_arns = optional(list(string), [])
   }))
   default = {}
 
@@ -84,6 +85,11 @@ variable "external_id" {
   description = "External ID that `trusted_role_arns` must send: the `external_id` of clusters."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.external_id == null ? true : can(regex("^[A-Za-z0-9_+=,.@:/-]{2,}$", var.external_id)) && length(var.external_id) <= 1224
+    error_message = "external_id must have 2 to 1,224 letters, digits and characters of _+=,.@:/-."
+  }
 }
 
 variable "session_manager" {

@@ -8,6 +8,17 @@ output "policy" {
   }
 }
 
+output "decrypt_policy" {
+  description = "IAM policy of the daemon for your own KMS keys, as JSON. Null without `queue_key_arns` and `ssm_parameter_key_arns`."
+  value       = length(local.key_statements) == 0 ? null : jsonencode({ Version = "2012-10-17", Statement = local.key_statements })
+
+  # Without parameters, the condition of the statement would be empty.
+  precondition {
+    condition     = length(var.ssm_parameter_key_arns) == 0 || length(var.ssm_parameter_arns) > 0
+    error_message = "ssm_parameter_key_arns requires ssm_parameter_arns: the keys decrypt only these parameters."
+  }
+}
+
 output "host_trust" {
   description = "Trust policy of the host's role, as JSON."
   value       = jsonencode(local.host_trust)

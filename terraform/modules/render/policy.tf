@@ -237,7 +237,6 @@ locals {
     [for own in local.discovery : own if length(local.eks_arns) > 0],
     [for own in local.shifts : own if length(local.shifted_arns) > 0],
     [for own in local.interruptions : own if length(var.queue_arns) > 0],
-    [for own in local.queue_key : own if length(var.queue_key_arns) > 0],
   )
 
   policy = jsonencode({ Version = "2012-10-17", Statement = local.statements })

@@ -63,17 +63,6 @@ locals {
       },
     ]
   }
-  # For your own KMS key. SQS uses it on behalf of the sender or receiver, and the encryption context names
-  # the queue. The daemon itself does not call KMS, so this statement is not in policy.tf.
-  queue_key = [
-    {
-      Sid       = "AllowQueueKeyActions"
-      Effect    = "Allow"
-      Action    = ["kms:Decrypt"]
-      Resource  = var.queue_key_arns
-      Condition = { StringEquals = { "kms:EncryptionContext:aws:sqs:arn" = var.queue_arns } }
-    },
-  ]
 
   # In a key policy `*` is the key itself.
   queue_key_policy = {

@@ -128,6 +128,19 @@ variable "ssm_parameter_arns" {
   }
 }
 
+variable "ssm_parameter_key_arns" {
+  description = "ARNs of your own KMS keys of `ssm_parameter_arns`, for parameters of type SecureString."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition = alltrue([
+      for arn in var.ssm_parameter_key_arns : can(regex("^arn:[^:]+:kms:[^:]+:[0-9]{12}:key/[^*?]+$", arn))
+    ])
+    error_message = "A key must be given by its ARN, without wildcards. The ARN of an alias grants no permissions."
+  }
+}
+
 variable "mode" {
   description = "Permissions of the daemon in the cluster: read-only with `observe`, read and write with `manage`."
   type        = string
@@ -263,6 +276,11 @@ variable "external_id" {
   description = "External ID that `trusted_role_arns` must send: the `external_id` of clusters."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.external_id == null ? true : can(regex("^[A-Za-z0-9_+=,.@:/-]{2,}$", var.external_id)) && length(var.external_id) <= 1224
+    error_message = "external_id must have 2 to 1,224 letters, digits and characters of _+=,.@:/-."
+  }
 }
 
 variable "clusters" {

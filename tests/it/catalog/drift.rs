@@ -58,6 +58,7 @@ fn resolved() -> ResolvedNodeClass {
             instance_type: "m5.large".into(),
             zone: "us-east-1a".into(),
             reservation: Reservation::new("cr-1", 1),
+            is_usable: true,
         }],
         placement_group: Some(PlacementGroup {
             id: "pg-1".into(),
@@ -89,7 +90,7 @@ fn add_unmet(own: &mut ResolvedNodeClass, kind: ConditionKind) {
 }
 
 /// A difference, and the drift that is detected.
-const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
+const ROWS: [(&str, Change, Option<InstanceDrift>); 28] = [
     ("unchanged", |_, _, _| {}, None),
     ("another image", |it, _, _| facts(it).image = Some("old".into()), Some(InstanceDrift::Image)),
     (
@@ -150,6 +151,7 @@ const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
         None,
     ),
     ("another reservation", |_, own, _| own.reservations.clear(), Some(InstanceDrift::Reservation)),
+    ("its reservation is no longer used", |_, own, _| own.reservations[0].is_usable = false, None),
     (
         "it fell back to on-demand",
         |it, own, _| {

@@ -251,6 +251,7 @@ fn node_class_has_only_its_own_reservations() {
         instance_type: name.into(),
         zone: format!("us-east-1{zone}").into(),
         reservation: Reservation::new(id, 3),
+        is_usable: true,
     };
     let mut all = resolved();
     all.reservations = vec![
@@ -259,6 +260,7 @@ fn node_class_has_only_its_own_reservations() {
         found("m5.large", "c", "cr-3"),
         found("a1.large", "a", "cr-4"),
         found("no.such", "a", "cr-5"),
+        FoundReservation { is_usable: false, ..found("m5.large", "a", "cr-6") },
     ];
     let (region, base) = &*SHIPPED;
     let shifted = ["use1-az1".to_owned()].into();

@@ -280,6 +280,7 @@ fn reservations_are_used_only_by_pools_of_their_node_class() {
         instance_type: "m7i.2xlarge".into(),
         zone: "us-east-1a".into(),
         reservation: Reservation::new("cr-1", 2),
+        is_usable: true,
     }];
     let own = catalog_of(&default_node_class(), Some(&found));
     let other = catalog_of(&default_node_class(), Some(&resolved()));
@@ -691,6 +692,7 @@ fn lasting_reservation_is_used_before_one_that_ends() {
                     instance_type: "m7i.2xlarge".into(),
                     zone: "us-east-1a".into(),
                     reservation: Reservation { kind, interruptible, ..Reservation::new(id, 1) },
+                    is_usable: true,
                 };
             let mut found = resolved();
             let both = ids.into_iter().zip([first, second]);

@@ -156,6 +156,11 @@ fn node_drifts_an_hour_after_launch_if_its_offering_disappears() {
         assert_eq!(fleet.drift_causes(at(60)), [""; 0], "{row}");
         let expect = drifts.then_some("InstanceTypeNotFound");
         assert_eq!(fleet.drift_causes(at(61)), Vec::from_iter(expect), "{row}");
+        // Without the price list, the on-demand offerings are missing.
+        let unpriced = [sold(offers).types().next().expect("a type").name.clone()].into();
+        let catalog = Catalog::clone(&sold(offers)).with_unpriced(unpriced);
+        fleet.state.apply_catalog(Arc::new(catalog));
+        assert_eq!(fleet.drift_causes(at(61)), [""; 0], "{row}");
     }
 }
 

@@ -353,6 +353,15 @@ const ITEMS: &[(&str, &str, &str, &[&str])] = &[
     ("NetworkInterfaceLimitExceeded", "", "m5.large a", &[]),
     ("ResourceLimitExceeded", "", "m5.large a", &[]),
     ("TagLimitExceeded", "", "m5.large a", &[]),
+    // Limits of an instance, which depend on its type.
+    ("AttachmentLimitExceeded", "", "m5.large a", &["m5.large a unsupported"]),
+    ("PrivateIpAddressLimitExceeded", "", "m5.large a", &["m5.large a unsupported"]),
+    (
+        "InvalidCapacityReservationId.NotFound",
+        "",
+        "m5.large a",
+        &["m5.large a reservation-capacity-exceeded"],
+    ),
     ("MaxSpotFleetRequestCountExceeded", "", "m5.large a", &[]),
     ("ConcurrentTagAccess", "", "m5.large a", &[]),
     ("ServiceUnavailable", "", "m5.large a", &[]),
@@ -379,26 +388,56 @@ fn fleet_errors_refuse_the_offerings_they_concern() {
     }
 }
 
-/// An unknown error of every alternative is an error of the request. The cause is reported, and
-/// launches are repeated once it is fixed.
+/// An unknown error of every on-demand alternative is an error of the request. The cause is
+/// reported, and launches are repeated once it is fixed.
 #[test]
 fn unknown_error_of_all_offerings_refuses_none() {
     let all = ["m5.large a", "m5.large b", "m5.xlarge a", "m5.xlarge b"];
     let gone = |about: &str| error("InvalidAMIID.NotFound", "ami-1", about);
     let errors = all.map(gone);
-    let outcome = FleetOutcome::from_errors(&request("spot"), &errors);
+    let outcome = FleetOutcome::from_errors(&request("on-demand"), &errors);
     let CommandResult::Failed { kind, text } = outcome.command_result() else {
         panic!("{outcome:?}");
     };
     assert_eq!((kind, refusals(&outcome)), (FailureKind::Invalid, vec![]));
     assert!(text.contains("the image does not exist"), "{text}");
-    // As long as one offering is refused for a different reason, others may succeed.
+    // As long as one offering is refused for a different reason, others may succeed. The order of
+    // the errors does not matter.
     let ice = error("InsufficientInstanceCapacity", "", all[3]);
-    let mixed = [&errors[..3], &[ice]].concat();
-    let outcome = FleetOutcome::from_errors(&request("spot"), &mixed);
-    assert_eq!(refusals(&outcome).len(), 4);
-    let outcome = FleetOutcome::from_errors(&request("spot"), &errors[..3]);
+    let ice = [ice];
+    for mixed in [[&errors[..], &ice].concat(), [&ice, &errors[..]].concat()] {
+        let outcome = FleetOutcome::from_errors(&request("on-demand"), &mixed);
+        assert_eq!(refusals(&outcome).len(), 4);
+        assert_eq!(refusals(&outcome)[3], "m5.xlarge b insufficient-capacity");
+    }
+    let outcome = FleetOutcome::from_errors(&request("on-demand"), &errors[..3]);
     assert_eq!(refusals(&outcome).len(), 3);
+}
+
+/// Without a refusal, the next plan would choose the same spot offerings, the same reservation or
+/// the same type again, and no other.
+#[test]
+fn unknown_error_of_the_only_way_to_launch_refuses_it() {
+    let mut reserved = Scene::new()
+        .with_reservation(Reservation::new("cr-1", 1))
+        .with_offerings(&["m5.large a reserved cr-1"]);
+    let rows: [(FleetRequest, usize); 3] = [
+        (request("spot"), 4),
+        (
+            Scene::new()
+                .with_offerings(&["m5.large a on-demand", "m5.large b on-demand"])
+                .request(),
+            2,
+        ),
+        (reserved.request(), 1),
+    ];
+    for (request, count) in rows {
+        let odd = |about: &str| error("InvalidParameterValue", "odd", about);
+        let errors = ["m5.large a", "m5.large b", "m5.xlarge a", "m5.xlarge b"].map(odd);
+        let outcome = FleetOutcome::from_errors(&request, &errors);
+        assert_eq!(refusals(&outcome).len(), count, "{outcome:?}");
+        assert!(matches!(outcome.command_result(), CommandResult::LaunchRefused(_)));
+    }
 }
 
 #[test]

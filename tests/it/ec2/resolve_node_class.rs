@@ -50,13 +50,14 @@ fn reserved(id: &str, owner: &str, open: bool, own: &str) -> ListedReservation {
             instance_type: "m5.large".into(),
             zone: "us-east-1a".into(),
             reservation: Reservation::new(id, 3),
+            is_usable: true,
         },
         owner: owner.to_owned(),
         criteria: Some(match open {
             true => MatchCriteria::Open,
             false => MatchCriteria::Targeted,
         }),
-        is_windows: false,
+        platform: "Linux/UNIX".to_owned(),
         is_dedicated: false,
         tags: tags(own),
     }
@@ -284,31 +285,37 @@ fn reservations_are_found_by_their_terms() {
     assert!(own.conditions.iter().all(|own| own.kind != kind));
 }
 
-/// Kind, whether it is interruptible, minutes to its end; whether it is found.
 /// The family of the class; platform and tenancy of the reservation; whether it is used.
 #[test]
 fn reservations_of_another_platform_or_tenancy_are_not_used() {
+    let (linux, windows, red_hat) = ("Linux/UNIX", "Windows", "Red Hat Enterprise Linux");
     let cases = [
-        (AmiFamily::Al2023, false, false, true),
-        (AmiFamily::Al2023, true, false, false),
-        (AmiFamily::Al2023, false, true, false),
-        (AmiFamily::Windows2022, true, false, true),
-        (AmiFamily::Windows2022, false, false, false),
-        (AmiFamily::Custom, true, false, true),
-        (AmiFamily::Custom, false, false, true),
+        (AmiFamily::Al2023, linux, false, true),
+        (AmiFamily::Al2023, "", false, true),
+        (AmiFamily::Al2023, windows, false, false),
+        (AmiFamily::Al2023, red_hat, false, false),
+        (AmiFamily::Al2023, linux, true, false),
+        (AmiFamily::Bottlerocket, "Linux with SQL Server Web", false, false),
+        (AmiFamily::Windows2022, windows, false, true),
+        (AmiFamily::Windows2022, "Windows with SQL Server", false, false),
+        (AmiFamily::Windows2022, linux, false, false),
+        (AmiFamily::Custom, windows, false, true),
+        (AmiFamily::Custom, red_hat, false, true),
     ];
-    for (family, is_windows, is_dedicated, is_used) in cases {
+    for (family, platform, is_dedicated, is_used) in cases {
         let mut class = class();
         class.family = family;
         class.reservations = vec![ReservationTerm::Id("cr-1".to_owned())];
         let listed = reserved("cr-1", "111122223333", false, "");
-        let listed = ListedReservation { is_windows, is_dedicated, ..listed };
+        let listed = ListedReservation { platform: platform.to_owned(), is_dedicated, ..listed };
         let resources = RegionResources { reservations: Ok(vec![listed]), ..region_resources() };
-        let count = resolved(&class, &resources).reservations.len();
-        assert_eq!(count, usize::from(is_used), "{family:?} {is_windows} {is_dedicated}");
+        let found = resolved(&class, &resources).reservations;
+        assert_eq!(found.len(), 1, "a node that runs in it does not drift");
+        assert_eq!(found[0].is_usable, is_used, "{family:?} {platform} {is_dedicated}");
     }
 }
 
+/// Kind, whether it is interruptible, minutes to its end; whether it is found.
 #[test]
 fn reservations_are_found_until_they_end() {
     use ReservationKind::{CapacityBlock, Default};

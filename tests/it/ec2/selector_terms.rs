@@ -16,10 +16,11 @@ fn missing_reservation_does_not_fail_the_condition() {
             instance_type: "m5.large".into(),
             zone: "us-east-1a".into(),
             reservation: Reservation::new(id, 1),
+            is_usable: true,
         },
         owner: "123456789012".to_owned(),
         criteria: Some(MatchCriteria::Targeted),
-        is_windows: false,
+        platform: String::new(),
         is_dedicated: false,
         tags: Labels::new(),
     };

@@ -15,13 +15,14 @@ block_types! {
         name: ArgumentType::Name;
         /// AWS region of the instances. Required without a `simulated` or `exec` block.
         region: ArgumentType::Name;
-        /// URL of the API server for nodes. Defaults to the endpoint of the EKS cluster or, without
-        /// an `eks` block, to the URL that Outrigger uses.
+        /// URL of the API server for nodes, which verify it with the CA of the cluster. Defaults to
+        /// the endpoint of the EKS cluster or, without an `eks` block, to the URL that Outrigger
+        /// uses.
         node_endpoint: ArgumentType::Form(IdFormat::Https);
         /// IAM role to assume for all AWS calls. Defaults to the daemon's own identity.
         role_arn: ArgumentType::Form(IdFormat::RoleArn);
         /// External ID with which the role is assumed, if its trust policy requires one.
-        external_id: ArgumentType::Form(IdFormat::Filled);
+        external_id: ArgumentType::Form(IdFormat::ExternalId);
         /// `observe` only plans. `manage` also executes the plans.
         mode: ArgumentType::OneOf(&["observe", "manage"]) => "observe";
         /// Tags for everything that is launched for the cluster.
@@ -43,9 +44,9 @@ block_types! {
         zonal_shift: ArgumentType::Flag => false;
         /// Disables the EC2 dry runs that validate a node class before nodes are launched with it.
         disable_dry_run: ArgumentType::Flag => false;
-        /// Whether the host reaches AWS only through VPC endpoints. Outrigger then does not call
-        /// IAM and the price list, which have none: node classes need `instance_profile`, and list
-        /// prices are those that ship.
+        /// Whether the host reaches AWS only through VPC endpoints, the same for all clusters of a
+        /// region. Outrigger then does not call IAM and the price list, which have none: node
+        /// classes need `instance_profile`, and list prices are those that ship.
         isolated_vpc: ArgumentType::Flag => false;
         /// Component that binds pods to new nodes. `scheduler`: the cluster's scheduler, once the
         /// node exists. `early`: Outrigger, as soon as the name of the node is known.

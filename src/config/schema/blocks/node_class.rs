@@ -38,7 +38,8 @@ block_types! {
         /// Your own user data, merged with the generated user data in the format of the family.
         /// With `ami_family = "custom"` and no `bootstrap` block, it is passed on unchanged.
         user_data: ArgumentType::Text;
-        /// Tags for everything that a launch creates.
+        /// Tags for everything that a launch creates. `Name` defaults to the names of the cluster
+        /// and the pool, such as `prod/general`.
         tags: ArgumentType::Tags => {};
         /// Enables CloudWatch metrics every minute.
         detailed_monitoring: ArgumentType::Flag => false;

@@ -2,6 +2,7 @@
 
 use super::{RegionTask, send_within_limit};
 use crate::ec2::instance_status::instance_problems;
+use crate::ec2::resolve_node_class::ListedReservation;
 use crate::engine::event::Event;
 use crate::host::clock;
 use crate::providers::aws::error::AwsError;
@@ -45,12 +46,28 @@ impl RegionTask {
     }
 
     /// Reads the reservations, if node classes select any. Other accounts and tools use them, too.
+    /// Returns whether the selected ones have changed.
     pub(super) async fn read_reservations(&mut self) -> Result<bool, AwsError> {
-        let mut classes = self.members.values().flat_map(|it| &it.cluster.node_classes);
-        if classes.all(|class| class.reservations.is_empty()) {
+        let known = self.selected_reservations();
+        if known.is_none() {
             return Ok(false);
         }
-        refresh::refresh_reservations(&self.shared.account, &mut self.found).await
+        refresh::refresh_reservations(&self.shared.account, &mut self.found).await?;
+        Ok(self.selected_reservations() != known)
+    }
+
+    /// Returns the reservations that node classes select, without the time of their count. `None`
+    /// if no node class selects any.
+    fn selected_reservations(&self) -> Option<Vec<ListedReservation>> {
+        let classes = self.members.values().flat_map(|it| &it.cluster.node_classes);
+        let terms: Vec<_> = classes.flat_map(|class| &class.reservations).collect();
+        let listed = self.found.reservations.iter().flatten();
+        let selected = listed.filter(|listed| terms.iter().any(|term| listed.matches(term)));
+        let uncounted = selected.cloned().map(|mut listed| {
+            listed.found.reservation.counted = None;
+            listed
+        });
+        (!terms.is_empty()).then(|| uncounted.collect())
     }
 
     /// Reads zonal shifts, which exist only for EKS clusters.

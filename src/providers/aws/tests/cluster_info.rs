@@ -1,6 +1,7 @@
 //! Cluster information for nodes, and its sources.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -13,7 +14,7 @@ use super::canned::{FakeAws, REGION, Reply};
 use crate::bootstrap::ClusterEndpoint;
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::{Cluster, Eks};
-use crate::providers::aws::cluster_info::{KnownVersions, read_cluster_info};
+use crate::providers::aws::cluster_info::{HomeError, KnownCluster, read_cluster_info};
 use crate::providers::aws::refresh_schedule::{RefreshSchedule, RefreshTask};
 
 /// A cluster's API of this minor version, with DNS and Service addresses if given.
@@ -46,7 +47,7 @@ fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connec
 }
 
 async fn endpoint_of(cluster: &Cluster, connection: &Connection, aws: &FakeAws) -> ClusterEndpoint {
-    let known = KnownVersions::default();
+    let known = &mut KnownCluster::default();
     let home = read_cluster_info(cluster, connection, &aws.account(REGION), known).await;
     home.expect("cluster information").home
 }
@@ -86,7 +87,8 @@ fn eks_cluster(service_cidr: &str) -> Cluster {
 }
 
 /// The Service addresses are those of the configuration, the API or EKS, in this order. The
-/// endpoint and the version are those of EKS.
+/// endpoint, its CA and the version are those of EKS. An endpoint of the `eks` block takes
+/// precedence.
 #[tokio::test]
 async fn eks_has_the_version_and_endpoint_and_missing_service_addresses() {
     type Row = (&'static str, &'static str, &'static str, Option<&'static str>);
@@ -104,35 +106,95 @@ async fn eks_has_the_version_and_endpoint_and_missing_service_addresses() {
             assert_eq!(request.operation, "https://eks.us-west-2.amazonaws.com/clusters/theirs");
             Reply::Json(format!(
                 r#"{{"cluster":{{"kubernetesNetworkConfig":{eks},"version":"1.32",
-                "endpoint":"https://theirs.eks"}}}}"#
+                "endpoint":"https://theirs.eks","certificateAuthority":{{"data":"dGhlaXJz"}}}}}}"#
             ))
         });
         let mut cluster = eks_cluster(given);
         let endpoint = endpoint_of(&cluster, &api("33", "", api_says), &aws).await;
         assert_eq!(endpoint.service_cidr.as_deref(), expect);
         assert_eq!((endpoint.name.as_str(), endpoint.version.as_str()), ("theirs", "1.32"));
-        assert_eq!(endpoint.endpoint, "https://theirs.eks");
+        let address = |endpoint: ClusterEndpoint| (endpoint.endpoint, endpoint.ca);
+        let pair = |url: &str, ca: &str| (url.to_owned(), ca.to_owned());
+        assert_eq!(address(endpoint), pair("https://theirs.eks", "dGhlaXJz"));
         assert_eq!(aws.take_requests().len(), 1);
         cluster.node_endpoint = Some("https://nodes".to_owned());
         let endpoint = endpoint_of(&cluster, &api("33", "", api_says), &aws).await;
-        assert_eq!(endpoint.endpoint, "https://nodes");
+        assert_eq!(address(endpoint), pair("https://nodes", "dGhlaXJz"));
+        cluster.node_endpoint = None;
+        let eks = cluster.eks.as_mut().expect("an EKS cluster");
+        eks.endpoint = Some("https://configured".to_owned());
+        let endpoint = endpoint_of(&cluster, &api("33", "", api_says), &aws).await;
+        assert_eq!(address(endpoint), pair("https://configured", "dGhlaXJz"));
+        cluster.eks.as_mut().expect("an EKS cluster").ca_data = Some("b3du".to_owned());
+        let endpoint = endpoint_of(&cluster, &api("33", "", api_says), &aws).await;
+        assert_eq!(address(endpoint), pair("https://configured", "b3du"));
     }
 }
 
-/// Without access to EKS, the data of the API server are used.
+/// An endpoint of EKS is never combined with the CA of the host's connection.
 #[tokio::test]
+async fn endpoint_without_its_ca_is_not_used() {
+    let aws = FakeAws::new(|_| {
+        Reply::Json(r#"{"cluster":{"version":"1.33","endpoint":"https://theirs.eks"}}"#.to_owned())
+    });
+    let endpoint = endpoint_of(&eks_cluster("10.9.0.0/16"), &api("33", "", ""), &aws).await;
+    assert_eq!(endpoint.endpoint, "https://api.test");
+}
+
+/// Without access to EKS, the data of the API server are used. EKS is asked again after an hour.
+#[tokio::test(start_paused = true)]
 async fn denied_eks_call_is_an_error_only_without_service_addresses() {
     for (cidr, is_read) in [("10.9.0.0/16", true), ("", false)] {
         let aws = FakeAws::new(|_| Reply::Error("AccessDeniedException", "no"));
         let (cluster, api) = (eks_cluster(cidr), api("33", "", ""));
-        let account = aws.account(REGION);
-        let info = read_cluster_info(&cluster, &api, &account, KnownVersions::default()).await;
-        assert_eq!(info.is_ok(), is_read);
-        if let Ok(info) = info {
-            assert_eq!(info.home.version, "1.33");
-            assert!(info.missing.concat().contains("AccessDenied"), "{:?}", info.missing);
+        let (account, mut known) = (aws.account(REGION), KnownCluster::default());
+        let mut missing = None;
+        for read in 0..3 {
+            let info = read_cluster_info(&cluster, &api, &account, &mut known).await;
+            assert_eq!(info.is_ok(), is_read);
+            if let Ok(info) = info {
+                assert_eq!(info.home.version, "1.33");
+                assert!(info.missing.concat().contains("AccessDenied"), "{:?}", info.missing);
+                // An unchanged text is logged once.
+                assert_eq!(*missing.get_or_insert(info.missing.clone()), info.missing);
+            }
+            let asked = aws.take_requests().len();
+            assert_eq!(asked, usize::from(!is_read || read != 1), "read {read}");
+            time::advance(Duration::from_mins(if read == 0 { 5 } else { 60 })).await;
         }
     }
+}
+
+/// After one failure, the data of the API server could be those of another endpoint or of a newer
+/// version that only some API servers have.
+#[tokio::test(start_paused = true)]
+async fn failures_of_eks_keep_its_data() {
+    let is_down = Arc::new(AtomicBool::new(true));
+    let down = is_down.clone();
+    let aws = FakeAws::new(move |_| match down.load(Ordering::Relaxed) {
+        true => Reply::Error("ServerException", "no"),
+        false => Reply::Json(r#"{"cluster":{"version":"1.33"}}"#.to_owned()),
+    });
+    let cluster = eks_cluster("10.9.0.0/16");
+    let (account, mut known) = (aws.account(REGION), KnownCluster::default());
+    let read = async |minor: &'static str, known: &mut KnownCluster| {
+        let info = read_cluster_info(&cluster, &api(minor, "", ""), &account, known).await;
+        info.map(|info| info.home.version)
+    };
+    for _ in 0..2 {
+        let error = read("34", &mut known).await.expect_err("EKS does not answer");
+        assert!(matches!(error, HomeError::Eks(_)), "{error:?}");
+    }
+    assert_eq!(read("34", &mut known).await.expect("enough failures"), "1.34");
+    is_down.store(false, Ordering::Relaxed);
+    assert_eq!(read("34", &mut known).await.expect("EKS answers"), "1.33");
+    is_down.store(true, Ordering::Relaxed);
+    assert_eq!(read("34", &mut known).await.expect("the data are known"), "1.33");
+    // The data of another API server do not count.
+    let mut other = api("34", "", "");
+    other.server = "https://another".to_owned();
+    let info = read_cluster_info(&cluster, &other, &account, &mut known).await;
+    assert!(info.is_err());
 }
 
 /// During an upgrade, each API server returns its own version.
@@ -150,12 +212,11 @@ async fn version_is_the_lowest_one_during_an_upgrade() {
             let version = if is_new { "1.34" } else { "1.33" };
             Reply::Json(format!(r#"{{"cluster":{{"version":"{version}"}}}}"#))
         });
-        let (account, mut known) = (aws.account(REGION), KnownVersions::default());
+        let (account, mut known) = (aws.account(REGION), KnownCluster::default());
         for (returned, expect) in reads.clone() {
             let api = api(returned, "", "10.2.0.0/16");
-            let info = read_cluster_info(&cluster, &api, &account, known).await;
+            let info = read_cluster_info(&cluster, &api, &account, &mut known).await;
             let info = info.expect("cluster information");
-            known = info.versions;
             assert_eq!(info.home.version, expect, "{returned}");
             time::advance(Duration::from_secs(301)).await;
         }

@@ -151,6 +151,10 @@ pub(crate) fn answer(operation: &str) -> (&'static str, String) {
         "GetQueueUrl" => return json(r#"{"QueueUrl":"https://queue.test/1/q"}"#),
         "GetProducts" => return json(r#"{"PriceList":[]}"#),
         "ReceiveMessage" => return json("{}"),
+        // DescribeCluster has no operation in its request.
+        path if path.contains("/clusters/") => {
+            return json(r#"{"cluster":{"version":"1.33","endpoint":"https://eks.test"}}"#);
+        }
         _ => String::new(),
     };
     let text = format!("<{operation}Response>{inner}</{operation}Response>");
@@ -286,5 +290,10 @@ async fn idle_clusters_send_a_tenth_of_the_requests_of_karpenter() {
     assert!(counts.len() > 6, "{counts:?}");
     // Node classes were resolved repeatedly. Unchanged results cause no events.
     assert_eq!(event_count.load(Ordering::Relaxed), 0, "events of an idle hour");
+    // EKS was asked once for each cluster.
+    let describes = |all: &BTreeMap<String, u64>| -> u64 {
+        all.iter().filter(|(name, _)| name.contains("/clusters/")).map(|(_, count)| count).sum()
+    };
+    assert_eq!((describes(&startup_counts), describes(&counts)), (CLUSTERS as u64, 0));
     assert!(all <= max, "{all} calls, {max} allowed: {counts:#?}");
 }

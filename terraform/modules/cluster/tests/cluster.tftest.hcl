@@ -51,6 +51,55 @@ run "made" {
   }
 }
 
+run "ipv6" {
+  command = plan
+
+  override_data {
+    target = data.aws_eks_cluster.this
+    values = {
+      access_config             = [{ authentication_mode = "API" }]
+      kubernetes_network_config = [{ ip_family = "ipv6", service_ipv6_cidr = "fd00:ec2::/108" }]
+    }
+  }
+
+  assert {
+    condition = (
+      toset(keys(aws_iam_role_policy_attachment.node)) == toset(["worker", "images"]) &&
+      length(aws_iam_role_policy.cni_ipv6) == 1
+    )
+    error_message = "The nodes of an IPv6 cluster can assign IPv6 addresses."
+  }
+}
+
+run "session_manager" {
+  command = plan
+
+  variables {
+    node_session_manager = true
+  }
+
+  assert {
+    condition = endswith(
+      aws_iam_role_policy_attachment.node["session_manager"].policy_arn, "/AmazonSSMManagedInstanceCore",
+    )
+    error_message = "Systems Manager can manage the nodes."
+  }
+}
+
+run "assumed" {
+  command = plan
+
+  variables {
+    assume_role = true
+    external_id = "acme"
+  }
+
+  assert {
+    condition     = output.outrigger.role_arn == var.daemon_role_arn && output.outrigger.external_id == "acme"
+    error_message = "The daemon assumes the role with the external ID."
+  }
+}
+
 run "there" {
   command = plan
 

@@ -47,6 +47,26 @@ run "managed_alone" {
   }
 }
 
+run "own_keys" {
+  command = plan
+
+  variables {
+    regions = {
+      eu-central-1 = {
+        clusters       = [{ name = "lab", node_role_arns = ["arn:aws:iam::123456789012:role/lab"] }]
+        queue_arns     = ["arn:aws:sqs:eu-central-1:123456789012:outrigger"]
+        queue_key_arns = ["arn:aws:kms:eu-central-1:123456789012:key/0123"]
+      }
+      us-west-2 = { clusters = [{ name = "far", node_role_arns = ["arn:aws:iam::123456789012:role/far"] }] }
+    }
+  }
+
+  assert {
+    condition     = keys(aws_iam_role_policy.keys) == ["eu-central-1"]
+    error_message = "Only a region with own keys has a policy for them."
+  }
+}
+
 run "spoke" {
   command = plan
 
@@ -61,6 +81,16 @@ run "spoke" {
     )
     error_message = "A role for other accounts has no instance profile."
   }
+}
+
+run "external_id_of_a_host" {
+  command = plan
+
+  variables {
+    external_id = "acme"
+  }
+
+  expect_failures = [aws_iam_role.this]
 }
 
 run "no_nodes" {

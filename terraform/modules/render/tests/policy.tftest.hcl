@@ -85,6 +85,8 @@ run "all" {
     manage_instance_profiles = true
     queue_arns               = ["arn:aws:sqs:eu-central-1:123456789012:outrigger"]
     queue_key_arns           = ["arn:aws:kms:eu-central-1:123456789012:key/0123"]
+    ssm_parameter_arns       = ["arn:aws:ssm:eu-central-1:123456789012:parameter/join/*"]
+    ssm_parameter_key_arns   = ["arn:aws:kms:eu-central-1:123456789012:key/4567"]
     cluster_rights = [
       {
         name            = "prod"
@@ -99,8 +101,12 @@ run "all" {
   }
 
   assert {
-    condition     = length(jsondecode(output.policy).Statement) == 20
+    condition     = length(jsondecode(output.policy).Statement) == 19
     error_message = "The policy has every statement."
+  }
+  assert {
+    condition     = length(jsondecode(output.decrypt_policy).Statement) == 2
+    error_message = "The policy for keys has both statements."
   }
   assert {
     condition = [
@@ -275,6 +281,53 @@ run "any_parameter" {
   }
 
   expect_failures = [var.ssm_parameter_arns]
+}
+
+run "parameters_of_own_key" {
+  command = plan
+
+  variables {
+    ssm_parameter_arns     = ["arn:aws:ssm:eu-central-1:123456789012:parameter/join/*"]
+    ssm_parameter_key_arns = ["arn:aws:kms:eu-central-1:123456789012:key/4567"]
+  }
+
+  assert {
+    condition = [
+      for own in jsondecode(output.decrypt_policy).Statement : own
+      ] == [{
+        Sid      = "AllowParameterKeyActions"
+        Effect   = "Allow"
+        Action   = ["kms:Decrypt"]
+        Resource = ["arn:aws:kms:eu-central-1:123456789012:key/4567"]
+        Condition = {
+          StringLike = {
+            "kms:EncryptionContext:PARAMETER_ARN" = ["arn:aws:ssm:eu-central-1:123456789012:parameter/join/*"]
+          }
+        }
+    }]
+    error_message = "The daemon may use the key only for the listed parameters."
+  }
+}
+
+run "parameter_key_by_its_alias" {
+  command = plan
+
+  variables {
+    ssm_parameter_arns     = ["arn:aws:ssm:eu-central-1:123456789012:parameter/join/*"]
+    ssm_parameter_key_arns = ["arn:aws:kms:eu-central-1:123456789012:alias/join"]
+  }
+
+  expect_failures = [var.ssm_parameter_key_arns]
+}
+
+run "parameter_key_without_parameters" {
+  command = plan
+
+  variables {
+    ssm_parameter_key_arns = ["arn:aws:kms:eu-central-1:123456789012:key/4567"]
+  }
+
+  expect_failures = [output.decrypt_policy]
 }
 
 run "any_queue" {

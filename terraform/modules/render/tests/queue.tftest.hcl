@@ -73,7 +73,7 @@ run "own_key" {
 
   assert {
     condition = [
-      for own in jsondecode(output.policy).Statement : own if contains(own.Action, "kms:Decrypt")
+      for own in jsondecode(output.decrypt_policy).Statement : own
       ] == [{
         Sid      = "AllowQueueKeyActions"
         Effect   = "Allow"
