@@ -12,6 +12,7 @@ mod ssm_parameter;
 mod standby;
 mod sweeps;
 mod bursts;
+mod sandbox;
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -29,8 +29,8 @@ const CALL: Duration = Duration::from_secs(15);
 const UPGRADE: Duration = Duration::from_mins(10);
 /// Line length of PEM. Source: RFC 7468.
 const PEM_LINE: usize = 64;
-/// How long EKS is not asked again after it has denied a call.
-const DENIED: Duration = Duration::from_hours(1);
+/// How long EKS is not asked again after it has refused a call.
+const REFUSED: Duration = Duration::from_hours(1);
 /// After this many consecutive failed calls of EKS, the data of the API server are used.
 const FAILURES: u32 = 3;
 /// The conventional Service of the cluster DNS.
@@ -66,8 +66,9 @@ pub(crate) struct KnownCluster {
     source: Source,
     /// The data of EKS, which changes its version at the end of an upgrade.
     eks: Option<EksData>,
-    /// When and with which text EKS has denied the last call.
-    denied: Option<(Instant, String)>,
+    /// When and with which text EKS has refused the last call: the permission is missing, or EKS
+    /// does not know the cluster.
+    refused: Option<(Instant, String)>,
     /// Number of consecutive calls of EKS that failed.
     failures: u32,
     /// Versions that API servers have returned recently, and when.
@@ -171,7 +172,7 @@ impl ClusterInfoCache {
 /// address that nodes do not. EKS is asked once, and again while an API server returns a different
 /// version.
 ///
-/// If EKS denies the call or repeatedly fails, the data of the API server are used. After one
+/// If EKS refuses the call or repeatedly fails, the data of the API server are used. After one
 /// failure they are not: they could be those of another endpoint, or of a newer version that only
 /// some API servers have, and node classes would be resolved with them for minutes.
 pub(crate) async fn read_cluster_info(
@@ -252,7 +253,7 @@ impl KnownCluster {
     }
 
     /// Reads the data of EKS. Returns what is missing if the call failed and the remaining data
-    /// are enough. A denied call is not repeated for an hour.
+    /// are enough. A refused call is not repeated for an hour.
     async fn ask_eks(
         &mut self,
         account: &AwsClients,
@@ -261,31 +262,31 @@ impl KnownCluster {
     ) -> Result<Option<String>, HomeError> {
         let now = clock::monotonic_now();
         if let Some((_, text)) =
-            self.denied.as_ref().filter(|(at, _)| is_enough && now.duration_since(*at) < DENIED)
+            self.refused.as_ref().filter(|(at, _)| is_enough && now.duration_since(*at) < REFUSED)
         {
             return Ok(Some(text.clone()));
         }
         let fault = match describe_cluster(account, name).await {
             Ok(listed) => {
                 self.eks = Some(EksData::from_listed(&listed));
-                (self.denied, self.failures) = (None, 0);
+                (self.refused, self.failures) = (None, 0);
                 return Ok(None);
             }
             Err(fault) => fault,
         };
         self.failures = self.failures.saturating_add(1);
         let failure = fault.to_failure("eks");
-        let is_denied = failure.sort == ErrorClass::Denied;
+        let is_refused = !matches!(failure.sort, ErrorClass::Throttled | ErrorClass::Fault);
         // The message of another failure has the id of the request: each would be logged.
-        let why = match is_denied {
+        let why = match is_refused {
             true => failure.text,
             false => format!("DescribeCluster: {}", fault.code.as_deref().unwrap_or("no response")),
         };
         let text = format!("the version of the cluster in EKS: {why}");
-        if is_denied {
-            self.denied = Some((now, text.clone()));
+        if is_refused {
+            self.refused = Some((now, text.clone()));
         }
-        let is_final = is_denied || self.failures >= FAILURES || self.eks.is_some();
+        let is_final = is_refused || self.failures >= FAILURES || self.eks.is_some();
         if is_enough && is_final { Ok(Some(text)) } else { Err(HomeError::Eks(fault)) }
     }
 

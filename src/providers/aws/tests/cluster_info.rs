@@ -143,9 +143,14 @@ async fn endpoint_without_its_ca_is_not_used() {
 
 /// Without access to EKS, the data of the API server are used. EKS is asked again after an hour.
 #[tokio::test(start_paused = true)]
-async fn denied_eks_call_is_an_error_only_without_service_addresses() {
-    for (cidr, is_read) in [("10.9.0.0/16", true), ("", false)] {
-        let aws = FakeAws::new(|_| Reply::Error("AccessDeniedException", "no"));
+async fn refused_eks_call_is_an_error_only_without_service_addresses() {
+    let rows = [
+        ("10.9.0.0/16", "AccessDeniedException", true),
+        ("10.9.0.0/16", "ResourceNotFoundException", true),
+        ("", "AccessDeniedException", false),
+    ];
+    for (cidr, code, is_read) in rows {
+        let aws = FakeAws::new(move |_| Reply::Error(code, "no"));
         let (cluster, api) = (eks_cluster(cidr), api("33", "", ""));
         let (account, mut known) = (aws.account(REGION), KnownCluster::default());
         let mut missing = None;
@@ -154,7 +159,11 @@ async fn denied_eks_call_is_an_error_only_without_service_addresses() {
             assert_eq!(info.is_ok(), is_read);
             if let Ok(info) = info {
                 assert_eq!(info.home.version, "1.33");
-                assert!(info.missing.concat().contains("AccessDenied"), "{:?}", info.missing);
+                assert!(
+                    info.missing.concat().contains("eks:DescribeCluster"),
+                    "{:?}",
+                    info.missing
+                );
                 // An unchanged text is logged once.
                 assert_eq!(*missing.get_or_insert(info.missing.clone()), info.missing);
             }
