@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::catalog::SHIPPED_MONTH;
-use crate::catalog::region::{PriceSource, Region, currency};
+use crate::catalog::region::{PriceSource, Region};
 use crate::model::id::TypeName;
 use crate::model::instance::Price;
 
@@ -26,24 +26,21 @@ fn priced_region(region: &str) -> Option<&'static str> {
 impl Region {
     /// Returns a region without data from EC2, with list prices until its own price list is
     /// available. In most regions these are the prices of the shipped region. In the partitions
-    /// with their own prices, the other prices apply only to further types. If they have a
-    /// different currency, they are multiplied by the median ratio of the prices of the common
-    /// types: an estimate, without which these types could not be launched.
+    /// with their own prices, the other prices apply only to further types. They are multiplied by
+    /// the median ratio of the prices of the common types: an estimate in the currency of the
+    /// region, without which these types could not be launched.
     pub fn with_shipped_prices(name: &str, shipped: &Self) -> Self {
         let empty = Self::new(name, shipped.source);
         let Some(region) = priced_region(name) else {
             return Self { list: shipped.list.clone(), ..empty };
         };
         let own = read_prices(region);
-        let mut list = shipped.list.clone();
-        if currency(region) != currency(&shipped.name) {
-            let ratio = median_ratio(&own, &list);
-            let scaled = list.into_iter().filter_map(|(name, price)| {
-                let estimate = Price::new(price.usd_per_h() * ratio)?;
-                (estimate.usd_per_h() > 0.0).then_some((name, estimate))
-            });
-            list = scaled.collect();
-        }
+        let ratio = median_ratio(&own, &shipped.list);
+        let estimates = shipped.list.iter().filter_map(|(name, price)| {
+            let estimate = Price::new(price.usd_per_h() * ratio)?;
+            (estimate.usd_per_h() > 0.0).then(|| (name.clone(), estimate))
+        });
+        let mut list: BTreeMap<TypeName, Price> = estimates.collect();
         list.extend(own);
         Self { list, ..Self::new(name, PriceSource::Shipped { month: SHIPPED_MONTH, region }) }
     }
@@ -96,8 +93,8 @@ mod tests {
         let shipped = Region::shipped();
         let cases = [
             ("eu-west-1", "us-east-1", (1.0, 1.0), Some(0.096), true),
-            ("us-gov-west-1", "us-gov-west-1", (1.0, 1.0), Some(0.121), true),
-            ("us-gov-east-1", "us-gov-east-1", (1.0, 1.0), Some(0.121), true),
+            ("us-gov-west-1", "us-gov-west-1", (1.1, 1.5), Some(0.121), true),
+            ("us-gov-east-1", "us-gov-east-1", (1.1, 1.5), Some(0.121), true),
             ("cn-north-1", "cn-north-1", (6.0, 12.0), Some(1.013), true),
             ("cn-northwest-1", "cn-north-1", (6.0, 12.0), Some(1.013), true),
             ("us-iso-east-1", "us-east-1", (1.0, 1.0), Some(0.096), true),

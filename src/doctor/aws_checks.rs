@@ -29,6 +29,9 @@ use crate::providers::aws::cluster_info::KnownCluster;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::{caller_identity, cluster_info, instance_types, refresh, sqs};
 
+/// The fix of a read of the API server that failed.
+const MANIFESTS: &str = "apply the manifests that terraform/modules/render renders for the cluster";
+
 /// Checks of an account and region, with the discovered resources.
 type AccountResult = (Vec<Check>, Option<Arc<RegionFindings>>);
 
@@ -112,7 +115,9 @@ async fn check_node_data(
         Some(Ok(info)) => (Some(info.home), info.missing),
     };
     let code = ("node data", DoctorCode::AwsCall.code());
-    let check = (!why.is_empty()).then(|| Check::warning(code, &why.join("; "), POLICY));
+    let why = why.join("; ");
+    let fix = if why.contains("in EKS") { POLICY } else { MANIFESTS };
+    let check = (!why.is_empty()).then(|| Check::warning(code, &why, fix));
     (home, check)
 }
 

@@ -19,6 +19,9 @@ FURTHER = {
     "ec2:CreateFleet": ["ec2:RunInstances", "ec2:CreateTags"],
     "ec2:CreateLaunchTemplate": ["ec2:CreateTags"],
 }
+# Errors that a repetition does not change.
+LASTING = ("AccessDenied", "AccessDeniedException", "InvalidInstanceID.NotFound", "UnauthorizedOperation",
+           "ResourceNotFoundException", "ParameterNotFound")
 # Answers of a dry run, by action.
 DRY = {
     "sts:GetCallerIdentity": {"Account": "000000000000", "Arn": "arn:aws:iam::000000000000:user/dry-run"},
@@ -34,7 +37,7 @@ DRY = {
                         "Instances": [{"InstanceIds": ["i-dry"], "InstanceType": "t3.nano"}]},
     "ec2:DescribeFleets": {"Fleets": [{"FleetId": "fleet-dry", "FleetState": "active"}]},
     "ec2:DescribeInstances": {"Reservations": []},
-    "ec2:DescribeLaunchTemplates": {"LaunchTemplates": []},
+    "ec2:DescribeLaunchTemplates": {"LaunchTemplates": [{"LaunchTemplateName": "dry"}]},
     "eks:DescribeCluster": {"cluster": {
         "version": "1.33", "status": "ACTIVE", "resourcesVpcConfig": {
             "subnetIds": ["subnet-dry-a"], "clusterSecurityGroupId": "sg-dry", "vpcId": "vpc-dry"},
@@ -46,7 +49,8 @@ DRY = {
 def granted():
     """The actions of the policy that the documentation names."""
     statements = json.loads(POLICY.read_text())["Statement"]
-    return {action for statement in statements for action in statement["Action"]}
+    allowed = [statement for statement in statements if statement["Effect"] == "Allow"]
+    return {action for statement in allowed for action in statement["Action"]}
 
 
 class Account:
@@ -84,15 +88,25 @@ class Account:
             return None, type(error).__name__
 
     def ask(self, action, **params):
-        """A call that has to succeed. Throttled calls are repeated for a minute."""
+        """A call that has to succeed. It is repeated for a minute: calls are throttled here."""
         for wait in (1, 2, 4, 8, 16, 30, None):
             answer, code = self.attempt(action, **params)
             if code is None:
                 return answer
-            if code not in ("RequestLimitExceeded", "Throttling", "ThrottlingException") or wait is None:
+            if code in LASTING or wait is None:
                 raise RuntimeError(f"{action}: {code}")
             self.wait(wait)
         raise AssertionError("the last wait ends the loop")
+
+    def ask_all(self, action, member, **params):
+        """The rows of all pages."""
+        rows, token = [], {}
+        while True:
+            answer = self.ask(action, **params, **token)
+            rows += answer.get(member, [])
+            if not answer.get("NextToken"):
+                return rows
+            token = {"NextToken": answer["NextToken"]}
 
     def wait(self, seconds):
         if not self.dry:

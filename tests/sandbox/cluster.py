@@ -3,17 +3,19 @@ an interrupted node is drained. kubectl has to reach the cluster as its administ
 has to be allowed what `terraform/modules/iam` grants the daemon.
 """
 
+import ctypes
 import json
 import pathlib
-import re
 import signal
 import subprocess
 import tempfile
 import time
 
-# Image families, and whether their nodes run Windows.
-FAMILIES = {"al2023": False, "bottlerocket": False, "windows2022": True}
+# Image families, and the device whose size changes when the nodes have to drift.
+FAMILIES = {"al2023": "/dev/xvda", "bottlerocket": "/dev/xvdb", "windows2022": "/dev/sda1"}
 NAMESPACE = "outrigger-sandbox"
+# A signal for a process whose parent ends. Source: prctl(2).
+LIBC, PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
 PAUSE = "registry.k8s.io/pause:3.10"
 # Seconds within which a node joins, a drifted node is replaced, an interrupted node gets its taint.
 JOINS, REPLACED, TAINTED = 900, 1200, 60
@@ -55,16 +57,13 @@ cluster "sandbox" {{
   interruption {{ queue = "{self.options.queue}" }}
 }}''']
         for family in self.families:
-            device = "/dev/sda1" if FAMILIES[family] else "/dev/xvda"
-            disk = "" if family == "bottlerocket" else (
-                f'  block_device "{device}" {{ volume_size = "{volume}Gi" }}\n')
             blocks.append(f'''node_class "{family}" {{
   instance_profile = "{self.options.instance_profile}"
-  tags             = {{ sandbox-volume = "{volume}" }}
   ami {{ alias = "{family}@latest" }}
 {subnets}
   security_group {{ id = "{cluster["clusterSecurityGroupId"]}" }}
-{disk}}}
+  block_device "{FAMILIES[family]}" {{ volume_size = "{volume}Gi" }}
+}}
 
 pool "{family}" {{
   node_class = node_class.{family}
@@ -87,7 +86,8 @@ pool "{family}" {{
                     "replicas": 1, "selector": {"matchLabels": {"app": family}},
                     "template": {"metadata": {"labels": {"app": family}}, "spec": {
                         "nodeSelector": {"sandbox-family": family},
-                        "tolerations": [{"operator": "Exists"}],
+                        # Not the taint of a node that is drained.
+                        "tolerations": [{"key": "sandbox", "operator": "Exists"}],
                         "containers": [{"name": "pause", "image": PAUSE,
                                         "resources": {"requests": {"cpu": "100m"}}}],
                     }},
@@ -96,7 +96,7 @@ pool "{family}" {{
         return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
 
     def nodes(self, family):
-        """Ready nodes of a family, by name: instance and taints."""
+        """Ready nodes of a family: instances by name."""
         if self.account.dry:
             self.kubectl("get", "nodes", "--selector", f"sandbox-family={family}", "--output", "json")
             return {}
@@ -106,13 +106,12 @@ pool "{family}" {{
         for node in listed["items"]:
             conditions = {own["type"]: own["status"] for own in node["status"]["conditions"]}
             if conditions.get("Ready") == "True":
-                taints = [own["key"] for own in node["spec"].get("taints", [])]
-                found[node["metadata"]["name"]] = node["spec"]["providerID"].rsplit("/", 1)[-1], taints
+                found[node["metadata"]["name"]] = node["spec"]["providerID"].rsplit("/", 1)[-1]
         return found
 
-    def until(self, limit, condition):
+    def until(self, limit, condition, began=None):
         """Seconds until a condition holds. `None` if it does not within the limit."""
-        began = time.monotonic()
+        began = began or time.monotonic()
         while True:
             if condition() or self.account.dry:
                 return round(time.monotonic() - began)
@@ -127,7 +126,9 @@ pool "{family}" {{
             print(f"  runs {' '.join(words)} in the background")
             return
         with log.open("w") as out:
-            self.daemon = subprocess.Popen(words, stdout=out, stderr=out)
+            # It ends with this process, however that ends.
+            self.daemon = subprocess.Popen(words, stdout=out, stderr=out, start_new_session=True,
+                                           preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM))
 
     def run(self):
         """All steps. Returns the results for the report."""
@@ -137,8 +138,9 @@ pool "{family}" {{
         found["doctor"] = self.command(*words, check=False).splitlines()[-40:]
         self.kubectl("apply", "--filename", "-", text=self.workload())
         self.start()
+        began = time.monotonic()
         found["seconds until a node of the family is ready"] = {
-            family: self.until(JOINS, lambda: self.nodes(family)) for family in self.families
+            family: self.until(JOINS, lambda: self.nodes(family), began) for family in self.families
         }
         family = self.families[0]
         found["seconds until an interrupted node has its taint"] = self.interrupt(family)
@@ -148,8 +150,10 @@ pool "{family}" {{
     def interrupt(self, family):
         """Sends the message of a spot interruption of a node. EC2 sends it only for spot instances."""
         url = self.account.ask("sqs:GetQueueUrl", QueueName=self.options.queue)["QueueUrl"]
-        nodes = self.nodes(family)
-        name, (instance, _) = next(iter(nodes.items()), ("none", ("i-none", [])))
+        nodes = {"dry": "i-dry"} if self.account.dry else self.nodes(family)
+        if not nodes:
+            raise RuntimeError(f"no node of {family} is ready")
+        name, instance = next(iter(nodes.items()))
         message = {
             "version": "0", "id": self.account.run, "source": "aws.ec2", "resources": [],
             "detail-type": "EC2 Spot Instance Interruption Warning", "region": self.account.region,
@@ -159,8 +163,9 @@ pool "{family}" {{
         self.account.ask("sqs:SendMessage", QueueUrl=url, MessageBody=json.dumps(message))
 
         def is_tainted():
-            own = self.nodes(family)
-            return name not in own or any("disrupt" in taint for taint in own[name][1])
+            taints = self.kubectl("get", "node", name, "--ignore-not-found", "--output",
+                                  "jsonpath={.spec.taints[*].key}")
+            return "karpenter.sh/disrupted" in taints
 
         return self.until(TAINTED, is_tainted)
 
@@ -168,22 +173,27 @@ pool "{family}" {{
         """Changes the volume of the node class, and waits for a new node without the old one."""
         self.until(JOINS, lambda: len(self.nodes(family)) == 1)
         before = set(self.nodes(family))
+        if not before and not self.account.dry:
+            raise RuntimeError(f"no node of {family} is ready")
         self.configure(volume=60)
         if self.daemon:
             self.daemon.send_signal(signal.SIGHUP)
         return self.until(REPLACED, lambda: (now := set(self.nodes(family))) and not now & before)
 
     def remove(self):
-        """Removes the workload, stops the daemon, and ends its instances."""
-        self.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s", check=False)
+        """Stops the daemon first, so that it launches nothing more, and removes the workload and the
+        Nodes. The Lease `kube-system/outrigger` stays."""
         if self.daemon:
             self.daemon.terminate()
-            self.daemon.wait(60)
+            try:
+                self.daemon.wait(60)
+            except subprocess.TimeoutExpired:
+                self.daemon.kill()
+        self.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s", check=False)
         for family in self.families:
             self.kubectl("delete", "nodes", "--selector", f"sandbox-family={family}", check=False)
 
     def log(self):
-        """The last lines of the daemon's log, without account ids."""
+        """The last lines of the daemon's log."""
         path = self.directory / "daemon.log"
-        lines = path.read_text().splitlines()[-200:] if path.exists() else []
-        return [re.sub(r"\b\d{12}\b", "ACCOUNT", line) for line in lines]
+        return path.read_text().splitlines()[-200:] if path.exists() else []

@@ -2,24 +2,29 @@
 
 import argparse
 import json
+import re
 import secrets
+import signal
 import sys
 
 from account import POLICY, TAG, Account, granted
 from cluster import FAMILIES, Cluster
-from questions import IMAGE, Questions
+from questions import BURST, IMAGE, STEADY, Questions
 
-# The most that a run may cost, in US dollars: hours of the smallest instances, and of one node of each
-# image family with its replacement.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# The most that a run may cost, in US dollars. Upper bounds of all regions: an hour of a t3.nano and of a
+# node with its volumes and public address, two nodes for each image family, the longest run in hours.
 COST_MAX = 2.0
-NANO, NODE, NODES_TWICE, HOURS = 0.006, 0.15, 2, 1.5
+NANO, NODE, NODES, HOURS = 0.02, 0.25, 2, 1.5
+# Without Windows, whose nodes need an access entry of their own type.
+DEFAULT_FAMILIES = "al2023,bottlerocket"
 
 
 def cost(options):
     """An upper bound: every instance of the questions for a quarter of an hour, nodes for the longest run."""
-    launched = (30 + 20 + 8) * NANO * 0.25
+    launched = (BURST + STEADY + 10) * NANO * 0.25
     families = len(options.families.split(",")) if options.cluster else 0
-    return launched + families * NODES_TWICE * NODE * HOURS
+    return launched + families * NODES * NODE * HOURS
 
 
 def arguments():
@@ -29,10 +34,11 @@ def arguments():
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--cluster", help="an EKS cluster for tests; without it, only EC2 is asked")
     parser.add_argument("--context", help="its context in kubectl's configuration; default: its name")
-    parser.add_argument("--families", default=",".join(FAMILIES), help="image families, by commas")
+    parser.add_argument("--families", default=DEFAULT_FAMILIES, help="image families, by commas")
     parser.add_argument("--instance-profile", help="instance profile of the nodes")
     parser.add_argument("--queue", help="interruption queue of the region")
     parser.add_argument("--outrigger", default="target/release/outrigger", help="the program")
+    parser.add_argument("--image-parameter", default=IMAGE, help="SSM parameter of the image for EC2's questions")
     parser.add_argument("--pace", type=float, default=1.0,
                         help="factor of all waiting times, for tests with an AWS that is not real")
     options = parser.parse_args()
@@ -67,9 +73,9 @@ def network(account):
     return {subnet["AvailabilityZone"]: subnet["SubnetId"] for subnet in subnets}
 
 
-def ask_ec2(account, found):
+def ask_ec2(account, options, found):
     """The seven questions. What was made is removed even if a question fails."""
-    image = account.ask("ssm:GetParameter", Name=IMAGE)["Parameter"]["Value"]
+    image = account.ask("ssm:GetParameter", Name=options.image_parameter)["Parameter"]["Value"]
     questions = Questions(account, network(account), image)
     steps = {
         "1 rate of CreateFleet": questions.rate,
@@ -87,6 +93,7 @@ def ask_ec2(account, found):
             print(f"{title} …", flush=True)
             found[title] = attempted(step)
     finally:
+        without_interruption()
         found["left in the account"] = attempted(questions.remove)
 
 
@@ -96,9 +103,20 @@ def ask_cluster(account, options, found):
         print("the cluster …", flush=True)
         found["cluster"] = attempted(cluster.run)
     finally:
-        attempted(cluster.remove)
+        without_interruption()
+        found["removal"] = attempted(cluster.remove)
         found["log"] = cluster.log()
         found["left in the account, nodes"] = attempted(Questions(account, {}, "").remove)
+
+
+def interrupted(number, _frame):
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def without_interruption():
+    """Nothing but SIGKILL stops the cleanup."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def attempted(step):
@@ -114,9 +132,16 @@ def main():
     account = Account(options.region, options.dry_run, secrets.token_hex(4), options.pace)
     consent(options, account)
     found = {}
-    ask_ec2(account, found)
-    if options.cluster:
-        ask_cluster(account, options, found)
+    for number in SIGNALS:
+        signal.signal(number, interrupted)
+    try:
+        if options.cluster:
+            ask_cluster(account, options, found)
+            for number in SIGNALS:
+                signal.signal(number, interrupted)
+        ask_ec2(account, options, found)
+    except KeyboardInterrupt as why:
+        found["interrupted"] = str(why)
     if options.dry_run:
         print("\ncalls:")
         for action, count in sorted(account.calls.items()):
@@ -125,8 +150,10 @@ def main():
         print(f"rights: {POLICY.name}" + (f"; not used here: {', '.join(sorted(unused))}" if unused else ""))
         return 0
     print("\nThe report. It holds no credentials; please add it to an issue:\n")
-    print(json.dumps({"region": options.region, **found}, indent=2))
-    return 1 if found.get("left in the account") or found.get("left in the account, nodes") else 0
+    report = json.dumps({"region": options.region, **found}, indent=2)
+    print(re.sub(r"\b\d{12}\b", "ACCOUNT", report))
+    left = found.get("left in the account") or found.get("left in the account, nodes")
+    return 1 if left or "interrupted" in found else 0
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ TYPE = "t3.nano"
 USER_DATA = "#!/bin/sh\nshutdown -h +15\n"
 IMAGE = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 # Calls of the first question: at once, and afterwards at a steady rate.
-BURST, STEADY = 30, 20
+BURST, STEADY, PER_SECOND = 30, 30, 5
+# Instant fleets in one call that deletes them. Source: EC2 API reference, DeleteFleets.
+FLEETS = 25
 # EC2 may answer a used token otherwise after this time, in seconds.
 REPLAY_AFTER = 600
 
@@ -21,7 +23,7 @@ class Questions:
     def __init__(self, account, subnets, image):
         self.account, self.subnets, self.image = account, subnets, image
         self.template = f"outrigger-sandbox-{account.run}"
-        self.fleets, self.codes = [], []
+        self.fleets, self.codes, self.own = [], [], None
 
     def prepare(self):
         data = {
@@ -35,10 +37,34 @@ class Questions:
             TagSpecifications=self.account.tags("launch-template"),
         )
 
-    def fleet(self, overrides=None, template=None, count=1, token=None, dry=False, **more):
+    def subnet(self):
+        """The subnet of a zone that has the type."""
+        if self.own is None:
+            found = [row["SubnetId"] for row in self.offered() if row["InstanceType"] == TYPE]
+            if not found:
+                raise RuntimeError(f"no subnet of the default VPC is in a zone with {TYPE}")
+            self.own = found[0]
+        return self.own
+
+    def offered(self):
+        """Types and subnets that a request can name."""
+        rows = self.account.ask_all("ec2:DescribeInstanceTypeOfferings", "InstanceTypeOfferings",
+                                    LocationType="availability-zone")
+        return [{"InstanceType": row["InstanceType"], "SubnetId": self.subnets[row["Location"]]}
+                for row in rows if row["Location"] in self.subnets]
+
+    def fleet(self, **how):
+        """The answer or the code of a call that was not throttled."""
+        for _ in range(60):
+            answer, code = self.fleet_once(**how)
+            if code != "RequestLimitExceeded":
+                break
+            self.account.wait(2)
+        return answer, code
+
+    def fleet_once(self, overrides=None, template=None, count=1, token=None, dry=False):
         """A CreateFleet call as Outrigger makes it. Returns the answer or the code."""
-        subnet = next(iter(self.subnets.values()))
-        overrides = overrides or [{"InstanceType": TYPE, "SubnetId": subnet}]
+        overrides = overrides or [{"InstanceType": TYPE, "SubnetId": self.subnet()}]
         for number, override in enumerate(overrides):
             override.setdefault("Priority", float(number))
         answer, code = self.account.attempt(
@@ -54,7 +80,6 @@ class Questions:
             },
             OnDemandOptions={"AllocationStrategy": "prioritized"},
             TagSpecifications=self.account.tags("fleet", "instance", "volume"),
-            **more,
         )
         if answer and answer.get("FleetId"):
             self.fleets.append(answer["FleetId"])
@@ -64,20 +89,20 @@ class Questions:
 
     def rate(self):
         """1. How many CreateFleet calls EC2 permits, at once and per second."""
-        began = time.monotonic()
+        self.subnet()
 
-        def one(_):
-            answer, code = self.fleet()
-            return round(time.monotonic() - began, 1), code, bool(answer and answer.get("Instances"))
+        def one(after):
+            self.account.wait(after)
+            sent = time.monotonic()
+            answer, code = self.fleet_once()
+            return sent, code, bool(answer and answer.get("Instances"))
 
         with concurrent.futures.ThreadPoolExecutor(BURST) as pool:
-            burst = list(pool.map(one, range(BURST)))
+            burst = list(pool.map(one, [0] * BURST))
         self.end_all()
         self.account.wait(30)
-        steady = []
-        for _ in range(STEADY):
-            steady.append(one(None))
-            self.account.wait(0.2)
+        with concurrent.futures.ThreadPoolExecutor(STEADY) as pool:
+            steady = sorted(pool.map(one, [number / PER_SECOND for number in range(STEADY)]))
         self.end_all()
         # Until the first call is throttled, EC2 permits those that it has saved up.
         first = next((at for at, row in enumerate(steady) if row[1] is not None), len(steady))
@@ -127,13 +152,7 @@ class Questions:
 
     def body_limit(self):
         """5. How many overrides a request may have."""
-        answer = self.account.ask("ec2:DescribeInstanceTypeOfferings", LocationType="availability-zone",
-                                  MaxResults=1000)
-        rows = [
-            {"InstanceType": row["InstanceType"], "SubnetId": self.subnets[row["Location"]]}
-            for row in answer["InstanceTypeOfferings"] if row["Location"] in self.subnets
-        ]
-        found = {}
+        rows, found = self.offered(), {}
         for count in range(100, 700, 100):
             overrides = [dict(row) for row in rows[:count]]
             _, code = self.fleet(overrides=overrides, dry=True)
@@ -146,10 +165,10 @@ class Questions:
         return {"call": code, "items": items(answer)}
 
     def item_fields(self):
-        """7. Which fields name the override in the errors of a partly filled fleet."""
-        subnet = next(iter(self.subnets.values()))
+        """7. Which fields name the override in the errors of a partly filled fleet. The image is not
+        for the architecture of the first types."""
         overrides = [
-            {"InstanceType": name, "SubnetId": subnet} for name in ("u-24tb1.112xlarge", "p5.48xlarge", TYPE)
+            {"InstanceType": name, "SubnetId": self.subnet()} for name in ("t4g.nano", "t4g.micro", TYPE)
         ]
         answer, code = self.fleet(overrides=overrides, count=2)
         self.end_all()
@@ -161,8 +180,7 @@ class Questions:
             {"Name": "tag:outrigger-sandbox", "Values": [self.account.run]},
             {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]},
         ]
-        answer = self.account.ask("ec2:DescribeInstances", Filters=filters, MaxResults=1000)
-        rows = answer.get("Reservations", [])
+        rows = self.account.ask_all("ec2:DescribeInstances", "Reservations", Filters=filters)
         return [one["InstanceId"] for row in rows for one in row["Instances"]]
 
     def end_all(self):
@@ -170,14 +188,18 @@ class Questions:
         for wait in (5, 15, 0):
             ids = self.instances()
             if ids or self.account.dry:
-                self.account.ask("ec2:TerminateInstances", InstanceIds=ids)
+                _, code = self.account.attempt("ec2:TerminateInstances", InstanceIds=ids)
+                # One id that EC2 does not know yet makes the whole call fail.
+                for one in ids if code else []:
+                    self.account.attempt("ec2:TerminateInstances", InstanceIds=[one])
             self.account.wait(wait)
 
     def remove(self):
         """Removes everything that this run has made. Returns what is left."""
         self.end_all()
-        if self.fleets:
-            self.account.attempt("ec2:DeleteFleets", FleetIds=self.fleets[-100:], TerminateInstances=True)
+        for start in range(0, len(self.fleets), FLEETS):
+            self.account.attempt("ec2:DeleteFleets", FleetIds=self.fleets[start:start + FLEETS],
+                                 TerminateInstances=True)
         for name in self.templates():
             self.account.attempt("ec2:DeleteLaunchTemplate", LaunchTemplateName=name)
         return self.templates() + self.instances()
@@ -185,8 +207,8 @@ class Questions:
     def templates(self):
         """Names of all launch templates of this run, also those of the daemon."""
         filters = [{"Name": "tag:outrigger-sandbox", "Values": [self.account.run]}]
-        answer = self.account.ask("ec2:DescribeLaunchTemplates", Filters=filters)
-        return [row["LaunchTemplateName"] for row in answer.get("LaunchTemplates", [])]
+        rows = self.account.ask_all("ec2:DescribeLaunchTemplates", "LaunchTemplates", Filters=filters)
+        return [row["LaunchTemplateName"] for row in rows]
 
 
 def items(answer):

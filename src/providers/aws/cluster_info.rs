@@ -29,8 +29,11 @@ const CALL: Duration = Duration::from_secs(15);
 const UPGRADE: Duration = Duration::from_mins(10);
 /// Line length of PEM. Source: RFC 7468.
 const PEM_LINE: usize = 64;
-/// How long EKS is not asked again after it has refused a call.
-const REFUSED: Duration = Duration::from_hours(1);
+/// How long the data of EKS are kept.
+const KEPT: Duration = Duration::from_hours(6);
+/// Error codes with which EKS refuses a call: the permission is missing, or there is no such
+/// cluster. The other errors of credentials and signatures are temporary.
+const REFUSALS: [&str; 3] = ["AccessDenied", "AccessDeniedException", "ResourceNotFoundException"];
 /// After this many consecutive failed calls of EKS, the data of the API server are used.
 const FAILURES: u32 = 3;
 /// The conventional Service of the cluster DNS.
@@ -66,9 +69,6 @@ pub(crate) struct KnownCluster {
     source: Source,
     /// The data of EKS, which changes its version at the end of an upgrade.
     eks: Option<EksData>,
-    /// When and with which text EKS has refused the last call: the permission is missing, or EKS
-    /// does not know the cluster.
-    refused: Option<(Instant, String)>,
     /// Number of consecutive calls of EKS that failed.
     failures: u32,
     /// Versions that API servers have returned recently, and when.
@@ -86,6 +86,7 @@ struct Source {
 /// Data of a cluster in EKS.
 #[derive(Clone, Debug)]
 struct EksData {
+    read: Instant,
     version: Option<String>,
     endpoint: Option<String>,
     /// PEM in base64.
@@ -169,8 +170,8 @@ impl ClusterInfoCache {
 /// Reads the data for nodes of a cluster.
 ///
 /// The version, the endpoint and its CA are those of EKS: this host may reach the API server at an
-/// address that nodes do not. EKS is asked once, and again while an API server returns a different
-/// version.
+/// address that nodes do not. EKS is asked every few hours, and while an API server returns a
+/// different version.
 ///
 /// If EKS refuses the call or repeatedly fails, the data of the API server are used. After one
 /// failure they are not: they could be those of another endpoint, or of a newer version that only
@@ -205,7 +206,7 @@ pub(crate) async fn read_cluster_info(
     };
     if let Some(eks) = eks {
         home.name = eks.name.clone().unwrap_or(cluster.name.to_string());
-        if known.eks.as_ref().is_none_or(|data| data.version.as_deref() != Some(&returned)) {
+        if known.must_ask_eks(&returned) {
             let is_enough = known.eks.is_some() || home.service_cidr.is_some();
             missing.extend(known.ask_eks(account, &home.name, is_enough).await?);
         }
@@ -220,21 +221,17 @@ pub(crate) async fn read_cluster_info(
     Ok(ClusterInfo { home, missing })
 }
 
-/// Completes cluster data with those of EKS. The endpoint and its CA have the same source. An
-/// endpoint in the `eks` block takes precedence.
+/// Completes cluster data with those of EKS. The endpoint and its CA have the same source: the
+/// `eks` block, EKS, or the connection of this host if the CA of the others is not known.
 fn use_eks_data(home: &mut ClusterEndpoint, eks: &Eks, data: Option<&EksData>) {
+    let listed = data.and_then(|data| data.endpoint.as_ref());
     let listed_ca = data.and_then(|data| data.ca.as_ref());
-    if let Some(configured) = &eks.endpoint {
-        home.endpoint.clone_from(configured);
-        if let Some(ca) = eks.ca_data.as_ref().or(listed_ca) {
-            home.ca.clone_from(ca);
-        }
-    }
-    let Some(data) = data else { return };
-    if let (None, Some(endpoint), Some(ca)) = (&eks.endpoint, &data.endpoint, listed_ca) {
+    let endpoint = eks.endpoint.as_ref().or(listed);
+    if let (Some(endpoint), Some(ca)) = (endpoint, eks.ca_data.as_ref().or(listed_ca)) {
         home.endpoint.clone_from(endpoint);
         home.ca.clone_from(ca);
     }
+    let Some(data) = data else { return };
     home.version = data.version.clone().unwrap_or(home.version.clone());
     home.service_cidr = home.service_cidr.take().or(data.service_cidr.clone());
 }
@@ -252,42 +249,43 @@ impl KnownCluster {
         }
     }
 
+    /// Returns whether EKS has to be asked, if an API server returned this version.
+    fn must_ask_eks(&self, returned: &str) -> bool {
+        let now = clock::monotonic_now();
+        self.eks.as_ref().is_none_or(|data| {
+            data.version.as_deref() != Some(returned) || now.duration_since(data.read) >= KEPT
+        })
+    }
+
     /// Reads the data of EKS. Returns what is missing if the call failed and the remaining data
-    /// are enough. A refused call is not repeated for an hour.
+    /// are enough.
     async fn ask_eks(
         &mut self,
         account: &AwsClients,
         name: &str,
         is_enough: bool,
     ) -> Result<Option<String>, HomeError> {
-        let now = clock::monotonic_now();
-        if let Some((_, text)) =
-            self.refused.as_ref().filter(|(at, _)| is_enough && now.duration_since(*at) < REFUSED)
-        {
-            return Ok(Some(text.clone()));
-        }
         let fault = match describe_cluster(account, name).await {
             Ok(listed) => {
                 self.eks = Some(EksData::from_listed(&listed));
-                (self.refused, self.failures) = (None, 0);
+                self.failures = 0;
                 return Ok(None);
             }
             Err(fault) => fault,
         };
         self.failures = self.failures.saturating_add(1);
-        let failure = fault.to_failure("eks");
-        let is_refused = !matches!(failure.sort, ErrorClass::Throttled | ErrorClass::Fault);
-        // The message of another failure has the id of the request: each would be logged.
-        let why = match is_refused {
-            true => failure.text,
-            false => format!("DescribeCluster: {}", fault.code.as_deref().unwrap_or("no response")),
-        };
-        let text = format!("the version of the cluster in EKS: {why}");
-        if is_refused {
-            self.refused = Some((now, text.clone()));
-        }
+        let is_refused = fault.has_code(&REFUSALS);
         let is_final = is_refused || self.failures >= FAILURES || self.eks.is_some();
-        if is_enough && is_final { Ok(Some(text)) } else { Err(HomeError::Eks(fault)) }
+        if !is_enough || !is_final {
+            return Err(HomeError::Eks(fault));
+        }
+        let failure = fault.to_failure("eks");
+        // The message of another failure has the id of the request: each would be logged.
+        let why = match failure.sort {
+            ErrorClass::Denied => failure.text,
+            _ => format!("DescribeCluster: {}", fault.code.as_deref().unwrap_or("no response")),
+        };
+        Ok(Some(format!("the version of the cluster in EKS: {why}")))
     }
 
     /// Records a version that an API server has returned. Returns the lowest recent one.
@@ -306,6 +304,7 @@ impl KnownCluster {
 impl EksData {
     fn from_listed(listed: &Listed) -> Self {
         Self {
+            read: clock::monotonic_now(),
             version: listed.version().map(str::to_owned),
             endpoint: listed.endpoint().map(str::to_owned),
             ca: listed

@@ -233,8 +233,8 @@ impl RegionTask {
         is_changed |= self.refresh(RefreshTask::Shifts, Self::read_shifts).await;
         if self.schedule.begin_if_due(RefreshTask::Classes) || is_changed {
             self.resolve_all_classes().await;
-        } else if reserved {
-            self.resolve_known_clusters().await;
+        } else if reserved && !self.resolve_known_clusters().await {
+            self.schedule.mark_incomplete(RefreshTask::Classes);
         }
         let spot = self.refresh(RefreshTask::SpotPrices, Self::read_spot_prices).await;
         let list = self.has_price_list()
@@ -347,9 +347,11 @@ impl RegionTask {
             let connection = member.connection.clone();
             self.homes.start_read(cluster, member.session, connection, account);
         }
-        // Failed reads are retried soon.
         if self.resolve_known_clusters().await {
             self.record_result(RefreshTask::Classes, Ok(false));
+        } else {
+            // Failed reads are retried soon.
+            self.schedule.mark_incomplete(RefreshTask::Classes);
         }
     }
 

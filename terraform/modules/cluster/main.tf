@@ -79,7 +79,7 @@ resource "aws_iam_role_policy_attachment" "node" {
   policy_arn = each.value
 }
 
-# AWS has no managed policy for the VPC CNI of IPv6 clusters: these are the permissions in its documentation.
+# AWS has no managed policy for the VPC CNI of IPv6 clusters. The EKS documentation names these actions.
 resource "aws_iam_role_policy" "cni_ipv6" {
   count = var.create_node_role && var.attach_cni_policy && local.ipv6 ? 1 : 0
 

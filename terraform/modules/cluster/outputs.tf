@@ -30,6 +30,10 @@ output "outrigger" {
     condition     = length(var.discovery_tags) > 0 || (length(var.tag_subnet_ids) == 0 && !var.tag_security_group)
     error_message = "tag_subnet_ids and tag_security_group require discovery_tags."
   }
+  precondition {
+    condition     = var.external_id == null || var.assume_role
+    error_message = "external_id requires assume_role."
+  }
 }
 
 output "rights" {

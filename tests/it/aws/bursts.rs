@@ -3,12 +3,16 @@
 use std::fs;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use outrigger::model::labels::TAINT_DISRUPTED;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::cases::Ec2;
+use super::cases::{Ec2, spot_warning};
 use super::{Aws, variable};
 use crate::plane::fixture::{self, World, clock, is_campaign, patience};
+use crate::plane::lifecycle::provider_id;
 
 /// The label that differs between requests: it is in the user data, so each value needs a launch
 /// template of its own.
@@ -34,6 +38,9 @@ struct Outcome {
     throttled: usize,
     timed_out: usize,
     instances: usize,
+    /// Milliseconds from a spot warning in the middle of the burst to the taint of its node. `None`
+    /// without a warning.
+    taint_ms: Option<u128>,
 }
 
 /// Returns the bursts of a campaign: those of `OUTRIGGER_BURSTS`, such as `100x1 500x60`, or all.
@@ -53,7 +60,27 @@ fn asked() -> Vec<Burst> {
     if bursts.is_empty() { all.collect() } else { bursts }
 }
 
-/// Creates all pods, and waits until they run, at most for the limit.
+/// Sends the spot warning of a node that has a pod. Returns the time until the node has its taint,
+/// at most a minute.
+async fn interrupt(ec2: &Ec2, world: &World) -> Duration {
+    let node = world.nodes.iter().find(|node| world.pods_on(node) > 0).expect("a node with a pod");
+    let (name, id) = (node.metadata.name.as_deref().expect("a name"), provider_id(node));
+    let nodes: Api<Node> = Api::all(ec2.api.clone());
+    let sent = clock();
+    ec2.aws.send(&spot_warning(id.rsplit('/').next().expect("an instance")));
+    loop {
+        let spec = nodes.get(name).await.expect("the node").spec;
+        let taints = spec.and_then(|spec| spec.taints).unwrap_or_default();
+        let is_tainted = taints.iter().any(|taint| taint.key == TAINT_DISRUPTED);
+        if is_tainted || sent.elapsed() > Duration::from_mins(1) {
+            return sent.elapsed();
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Creates all pods, and waits until they run, at most for the limit. In a campaign, one node is
+/// interrupted in the middle.
 async fn run(burst: Burst, ec2: &Ec2, limit: Duration) -> Outcome {
     let began = clock();
     for group in 0..burst.requests {
@@ -62,7 +89,16 @@ async fn run(burst: Burst, ec2: &Ec2, limit: Duration) -> Outcome {
         let rules = json!({"nodeSelector": {GROUP: group.to_string()}});
         fixture::create(&ec2.api, &format!("group-{group}"), share, ("1500m", "1Gi"), rules).await;
     }
-    while World::read(&ec2.api).await.bound() < burst.claims && began.elapsed() < limit {
+    let mut taint_ms = None;
+    loop {
+        let world = World::read(&ec2.api).await;
+        let bound = world.bound();
+        if bound >= burst.claims || began.elapsed() >= limit {
+            break;
+        }
+        if is_campaign() && taint_ms.is_none() && bound >= burst.claims / 2 {
+            taint_ms = Some(interrupt(ec2, &world).await.as_millis());
+        }
         sleep(Duration::from_secs(1)).await;
     }
     let throttled = |call: &&Value| call["error"] == "RequestLimitExceeded";
@@ -73,6 +109,7 @@ async fn run(burst: Burst, ec2: &Ec2, limit: Duration) -> Outcome {
         throttled: ec2.aws.calls().iter().filter(throttled).count(),
         timed_out: log.lines().filter(|line| line.contains("timed_out")).count(),
         instances: ec2.aws.instances().len(),
+        taint_ms,
     }
 }
 

@@ -4,6 +4,7 @@ mod missing_permissions;
 mod identity;
 mod two_clusters;
 mod registration_backoff;
+mod notice_during_outage;
 
 use std::fs;
 use std::path::Path;
@@ -123,7 +124,7 @@ pub(super) struct Ec2 {
     pub(super) dir: TempDir,
     // Dropped in this order.
     daemon: Process,
-    _plane: Plane,
+    plane: Plane,
 }
 
 impl Ec2 {
@@ -154,16 +155,14 @@ impl Ec2 {
     ) -> Ec2 {
         let dir = TempDir::new().expect("a directory");
         fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
-        let mut command = aws.command(outrigger());
-        command.arg("run").arg("--config").arg(dir.path());
-        let daemon = Process::spawn(command, &dir.path().join("daemon.log"));
+        let daemon = spawn_daemon(&aws, dir.path());
         Ec2 {
             machines: Kubelets::start_where(boots, Arc::clone(&aws), api.clone(), Sizes::new()),
             api,
             aws,
             dir,
             daemon,
-            _plane: plane,
+            plane,
         }
     }
 
@@ -200,6 +199,12 @@ impl Ec2 {
         )
     }
 
+    /// Kills the daemon and starts it again.
+    fn restart_daemon(&mut self) {
+        self.daemon.kill();
+        self.daemon = spawn_daemon(&self.aws, self.dir.path());
+    }
+
     /// Returns the instances that are pending or running.
     fn live(&self) -> Vec<Value> {
         let mut live = self.aws.instances();
@@ -213,6 +218,13 @@ impl Ec2 {
         calls.retain(|call| call["call"] == action && call["params"]["DryRun"] != true);
         calls
     }
+}
+
+/// Starts a daemon with the configuration in a directory, which also gets its log.
+fn spawn_daemon(aws: &Aws, dir: &Path) -> Process {
+    let mut command = aws.command(outrigger());
+    command.arg("run").arg("--config").arg(dir);
+    Process::spawn(command, &dir.join("daemon.log"))
 }
 
 /// Returns the `cluster` block of a cluster.

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use super::{Aws, variable};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sandbox/main.py");
-/// The public parameter of the image that the script launches.
-const IMAGE: &str = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64";
+/// A public parameter that this AWS has.
+const IMAGE: &str =
+    "/aws/service/eks/optimized-ami/1.33/amazon-linux-2023/x86_64/standard/recommended/image_id";
 
 fn run(aws: &Aws, arguments: &[&str]) -> Output {
     let python = variable("OUTRIGGER_PYTHON").expect("the Python of the AWS of the tests");
@@ -40,16 +41,14 @@ fn sandbox_script_makes_the_calls_of_its_dry_run_and_removes_what_it_made() {
     let Some(aws) = Aws::start_or_skip(test, &[]) else {
         return;
     };
-    aws.ask(
-        &json!({"do": "parameter", "name": IMAGE, "value": aws.image("al2023/x86_64/standard")}),
-    );
+    aws.ask(&json!({"do": "settings", "hide": 0}));
     let before = counted(&aws);
     let planned = listed(&run(&aws, &["--dry-run"]));
     assert_eq!(counted(&aws), before, "a dry run makes no call");
     let refused = run(&aws, &[]);
-    assert!(!refused.status.success(), "nobody has agreed");
+    assert!(!refused.status.success(), "the user has not agreed");
     assert!(aws.instances().is_empty());
-    let output = run(&aws, &["--yes", "--pace", "0.2"]);
+    let output = run(&aws, &["--yes", "--pace", "0.02", "--image-parameter", IMAGE]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let made: BTreeSet<String> = counted(&aws).difference(&before).cloned().collect();
@@ -66,8 +65,10 @@ fn sandbox_script_makes_the_calls_of_its_dry_run_and_removes_what_it_made() {
     assert_eq!(launched["with another count"]["code"], "IdempotentParameterMismatch");
     let gone = "InvalidLaunchTemplateName.NotFoundException";
     assert_eq!(report["6 a missing template"]["call"], gone);
-    let fields = &report["7 fields of the errors of overrides"]["items"][0]["fields"];
-    assert_eq!(*fields, json!(["AvailabilityZone", "InstanceType", "Priority", "SubnetId"]));
+    let error = &report["7 fields of the errors of overrides"]["items"][0];
+    assert_eq!(error["code"], "InvalidParameterValue", "the architecture");
+    let fields = json!(["AvailabilityZone", "InstanceType", "Priority", "SubnetId"]);
+    assert_eq!(error["fields"], fields);
 }
 
 /// Every call of the script with a cluster is granted by the policy that ships with it: the script

@@ -11,6 +11,11 @@ cluster "two" {
   eks {}
 }
 
+cluster "simulated" {
+  region = "eu-central-1"
+  simulated {}
+}
+
 cluster "elsewhere" {
   region = "eu-west-1"
   eks {}

@@ -441,7 +441,10 @@ fn overlay_price_does_not_make_an_unpriced_type_available() {
             pod.node_selector = [(INSTANCE_TYPE.to_owned(), "m5.large".to_owned())].into();
         }
         let mut state = state(vec![Pool::new("a")], overlays, pod);
-        state.apply_catalog(Arc::new(region.catalog()));
+        let catalog = Arc::new(region.catalog());
+        assert_eq!(catalog.is_unpriced("m5.large"), launches == 0);
+        assert!(!catalog.is_unpriced("m7i.large"));
+        state.apply_catalog(catalog);
         assert_eq!(plan_of(&state).launches.len(), launches);
     }
 }

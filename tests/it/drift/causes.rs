@@ -133,7 +133,7 @@ fn sold(offers: &[(&str, CapacityType, bool)]) -> Arc<Catalog> {
 #[test]
 fn node_drifts_an_hour_after_launch_if_its_offering_disappears() {
     use CapacityType::{OnDemand, Reserved, Spot};
-    let rows: [(&str, CapacityType, Sold, bool); 9] = [
+    let rows: [(&str, CapacityType, Sold, bool); 10] = [
         ("offered", OnDemand, &[("us-east-1a", OnDemand, true)], false),
         ("out of stock", OnDemand, &[("us-east-1a", OnDemand, false)], false),
         ("no offerings", OnDemand, &[], true),
@@ -148,6 +148,7 @@ fn node_drifts_an_hour_after_launch_if_its_offering_disappears() {
             false,
         ),
         ("neither", Reserved, &[("us-east-1a", Spot, true)], true),
+        ("spot in another zone", Spot, &[("us-east-1b", Spot, true)], true),
     ];
     for (row, bought, offers, drifts) in rows {
         let mut fleet = Fleet::of(1);
@@ -160,7 +161,8 @@ fn node_drifts_an_hour_after_launch_if_its_offering_disappears() {
         let unpriced = [sold(offers).types().next().expect("a type").name.clone()].into();
         let catalog = Catalog::clone(&sold(offers)).with_unpriced(unpriced);
         fleet.state.apply_catalog(Arc::new(catalog));
-        assert_eq!(fleet.drift_causes(at(61)), [""; 0], "{row}");
+        let expect = expect.filter(|_| bought == Spot);
+        assert_eq!(fleet.drift_causes(at(61)), Vec::from_iter(expect), "{row}");
     }
 }
 

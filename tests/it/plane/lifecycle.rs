@@ -37,7 +37,7 @@ async fn live_by_claim(cloud: u16) -> BTreeMap<String, usize> {
     claims
 }
 
-pub(super) fn provider_id(node: &Node) -> &str {
+pub(crate) fn provider_id(node: &Node) -> &str {
     node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default()
 }
 

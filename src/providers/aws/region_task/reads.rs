@@ -67,7 +67,9 @@ impl RegionTask {
             listed.found.reservation.counted = None;
             listed
         });
-        (!terms.is_empty()).then(|| uncounted.collect())
+        let mut all: Vec<_> = uncounted.collect();
+        all.sort_by(|one, other| one.found.reservation.id.cmp(&other.found.reservation.id));
+        (!terms.is_empty()).then_some(all)
     }
 
     /// Reads zonal shifts, which exist only for EKS clusters.
