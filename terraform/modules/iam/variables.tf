@@ -85,11 +85,6 @@ variable "external_id" {
   description = "External ID that `trusted_role_arns` must send: the `external_id` of clusters."
   type        = string
   default     = null
-
-  validation {
-    condition     = var.external_id == null ? true : can(regex("^[A-Za-z0-9_+=,.@:/-]{2,}$", var.external_id)) && length(var.external_id) <= 1224
-    error_message = "external_id must have 2 to 1,224 letters, digits and characters of _+=,.@:/-."
-  }
 }
 
 variable "session_manager" {

@@ -3,27 +3,18 @@
 # size limit.
 
 locals {
-  queue_key = [
-    {
-      Sid       = "AllowQueueKeyActions"
-      Effect    = "Allow"
-      Action    = ["kms:Decrypt"]
-      Resource  = var.queue_key_arns
-      Condition = { StringEquals = { "kms:EncryptionContext:aws:sqs:arn" = var.queue_arns } }
-    },
+  key_statements = [
+    for own in [
+      {
+        Sid       = "AllowQueueKeyActions"
+        Resource  = var.queue_key_arns
+        Condition = { StringEquals = { "kms:EncryptionContext:aws:sqs:arn" = var.queue_arns } }
+      },
+      {
+        Sid       = "AllowParameterKeyActions"
+        Resource  = var.ssm_parameter_key_arns
+        Condition = { StringLike = { "kms:EncryptionContext:PARAMETER_ARN" = var.ssm_parameter_arns } }
+      },
+    ] : merge({ Effect = "Allow", Action = ["kms:Decrypt"] }, own) if length(own.Resource) > 0
   ]
-  parameter_key = [
-    {
-      Sid       = "AllowParameterKeyActions"
-      Effect    = "Allow"
-      Action    = ["kms:Decrypt"]
-      Resource  = var.ssm_parameter_key_arns
-      Condition = { StringLike = { "kms:EncryptionContext:PARAMETER_ARN" = var.ssm_parameter_arns } }
-    },
-  ]
-
-  key_statements = concat(
-    [for own in local.queue_key : own if length(var.queue_key_arns) > 0],
-    [for own in local.parameter_key : own if length(var.ssm_parameter_key_arns) > 0],
-  )
 }
